@@ -157,7 +157,7 @@ where
         }
     };
     let Some(tenant) = tenant(&Request::from_parts(parts.clone(), ())) else {
-        return Ok(problem(401, "unauthorized", "the request is nobody's"));
+        return Ok(problem(401, "unauthorized", "the request has no tenant; send it with a credential of one"));
     };
     let asked = match Limited::new(body, BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
@@ -217,8 +217,8 @@ fn command(
 /// An answer, or the service's own error.
 type Passing<E> = Result<Response<Passed>, E>;
 
-// What an answer means for the effect, and the answer to pass on. Reads the part that is kept; an answer that is no
-// outcome, or that never ends, passes as it comes.
+// Says whether an answer is the outcome of the effect, and gives the answer to pass on. Reads the part that is kept; an
+// answer that is no outcome, or that never ends, passes as it comes.
 async fn outcome<R, E>(
     answered: Result<Response<R>, E>,
     effect_id: String,

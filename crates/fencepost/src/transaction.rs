@@ -120,7 +120,7 @@ fn published(at: dispatch::PublishReceipt, replay: bool) -> Published {
 /// Where a published event is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// The lane.
+    /// The lane's name, such as `wms:WH-1`, or `wms:poll:EX-1` where its executor polls.
     pub lane: String,
     /// Its position there.
     pub seq: u64,

@@ -58,7 +58,7 @@ where
         reserve_limits: Arc::new(reserve_limits(&limits)),
         limits: Arc::new(limits),
         tls,
-        aside: (!threads.is_empty()).then(Handle::current),
+        http2_runtime: (!threads.is_empty()).then(Handle::current),
         threads,
     };
     let (phase, phases) = watch::channel(Phase::Open);
@@ -111,7 +111,7 @@ struct Acceptor {
     tls: Option<Tls>,
     threads: Vec<Handle>,
     /// The accept loop's own runtime, for HTTP/2 connections; none where `threads` is empty.
-    aside: Option<Handle>,
+    http2_runtime: Option<Handle>,
 }
 
 impl Acceptor {
@@ -135,7 +135,7 @@ impl Acceptor {
             service: service.clone(),
             limits: if seat.is_some() { self.limits.clone() } else { self.reserve_limits.clone() },
             phases: phases.clone(),
-            aside: self.aside.clone(),
+            http2_runtime: self.http2_runtime.clone(),
         };
         let tls = self.tls.clone();
         let Some(seat) = seat else {

@@ -55,7 +55,7 @@ pub(super) struct Caller<S> {
     pub(super) limits: Arc<Limits>,
     pub(super) phases: watch::Receiver<Phase>,
     /// The runtime for HTTP/2, where this connection's own runtime has only one thread.
-    pub(super) aside: Option<Handle>,
+    pub(super) http2_runtime: Option<Handle>,
 }
 
 /// Serves a connection whose protocol is still unknown.
@@ -97,8 +97,8 @@ where
                 run_http1(io, first, caller).await;
             }
         }
-        Protocol::Http2 => match caller.aside.take() {
-            Some(aside) => drop(AbortOnDropHandle::new(aside.spawn(http2::run(io, first, caller))).await),
+        Protocol::Http2 => match caller.http2_runtime.take() {
+            Some(runtime) => drop(AbortOnDropHandle::new(runtime.spawn(http2::run(io, first, caller))).await),
             None => http2::run(io, first, caller).await,
         },
     }

@@ -124,7 +124,7 @@ fn unparsable(head: &[u8], error: httparse::Error) -> Refusal {
         httparse::Error::HeaderName => malformed("a header name is not a token followed by a colon"),
         httparse::Error::HeaderValue => malformed("a header value holds a control character"),
         httparse::Error::Token => malformed("the request line is not method, target and version"),
-        httparse::Error::NewLine => malformed("a CR stands without its LF"),
+        httparse::Error::NewLine => malformed("a CR is not followed by an LF"),
         _ => malformed("the head is not a request"),
     }
 }

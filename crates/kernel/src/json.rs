@@ -27,7 +27,6 @@ const COMPARED_MAX: usize = 12;
 pub struct JsonNode<'a> {
     /// The text, without surrounding white space.
     pub raw: &'a str,
-    /// The parsed value.
     pub value: Value<'a>,
 }
 
@@ -42,7 +41,6 @@ pub enum Value<'a> {
     Number,
     /// A string, unescaped.
     String(Cow<'a, str>),
-    /// An array.
     Array(Vec<JsonNode<'a>>),
     /// An object, with its members in the order of the text.
     Object(Vec<(Cow<'a, str>, JsonNode<'a>)>),

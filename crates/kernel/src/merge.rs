@@ -7,7 +7,7 @@
 use crate::{
     key::{Kind, RowKey},
     lane::Append,
-    row::{Ids, KindSpec, Needs},
+    row::{Ids, KindSpec, Needs, OnDrop},
     time::Millis,
 };
 
@@ -20,6 +20,8 @@ pub(crate) const KINDS: &[KindSpec] = &[KindSpec {
     cached: true,
     needs: Needs::Lanes,
     ids: Ids::Ranges,
+    merged: true,
+    on_drop: OnDrop::Lock,
     since_format: 1,
 }];
 

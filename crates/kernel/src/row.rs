@@ -15,11 +15,8 @@ use crate::{
 pub enum Record {
     Fence(fence::Record),
     Lane(lane::Record),
-    /// Belongs to events for a warehouse.
     Dispatch(dispatch::Record),
-    /// A counter.
     Counter(Counter),
-    /// Belongs to the audit.
     Audit(audit::Record),
     /// Belongs to items.
     Item(item::Record),
@@ -74,12 +71,20 @@ impl Record {
 
     /// The row that waited for the position of an entry, with it.
     pub fn with_position(&self, seq: u64) -> Self {
-        dispatch::with_position(self, seq)
+        match self {
+            Self::Fence(record) => dispatch::fence_with_position(record, seq).into(),
+            Self::Lane(record) => record.with_position(seq).into(),
+            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) | Self::Item(_) => self.clone(),
+        }
     }
 
     /// The position that the row was given.
     pub fn position(&self) -> Option<u64> {
-        dispatch::position(self)
+        match self {
+            Self::Fence(record) => dispatch::position_of_fence(record),
+            Self::Lane(record) => record.position(),
+            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) | Self::Item(_) => None,
+        }
     }
 }
 
@@ -93,7 +98,6 @@ pub struct CommitId(pub u64);
 /// A record with the write that made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The content.
     pub record: Record,
     /// The write that made it.
     pub revision: CommitId,
@@ -135,6 +139,9 @@ pub struct KindSpec {
     pub cached: bool,
     pub needs: Needs,
     pub ids: Ids,
+    /// Whether merges read its rows: the store computes their next content at commit.
+    pub merged: bool,
+    pub on_drop: OnDrop,
     /// The first row format whose readers know the kind. On a shared store it is not written before every node reads that.
     pub since_format: u8,
 }
@@ -159,6 +166,17 @@ pub enum Ids {
     Ranges,
     /// The same, for a kind of which there are few rows among many others.
     FewRanges,
+}
+
+/// How a store removes rows of a kind that a decision drops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnDrop {
+    /// Reads and locks them first, like rows that it changes.
+    Lock,
+    /// Does not read them: they are written once and never changed.
+    Blind,
+    /// Skips a row that another transaction holds: the decision is made again after it.
+    SkipHeld,
 }
 
 /// One table a capability.

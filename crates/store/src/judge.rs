@@ -9,10 +9,9 @@ use std::{
 
 use fencepost_kernel::{
     Millis, Row, RowKey,
-    key::Kind,
     lane::{self, Append, Tail},
     merge::{Counter, Merge, Merged},
-    row::{CommitId, Record},
+    row::{CommitId, OnDrop, Record},
 };
 
 use crate::{Error, Verdict, WriteSet};
@@ -98,9 +97,9 @@ impl<'s, C: FnMut(&RowKey) -> Result<Option<Known>, Error>> Slots<'s, C> {
         })
     }
 
-    // An entry to remove is not read: it is written only once, and it may be large.
+    // A row that is written only once is removed unread: it may be large.
     fn unseen(&mut self, key: RowKey, revision: CommitId) -> Result<&mut Slot<'s>, Error> {
-        if key.kind != Kind::Entry {
+        if key.kind.spec().on_drop != OnDrop::Blind {
             return self.at(key);
         }
         let before = Some(Known { revision, due: None, figure: 0 });

@@ -31,7 +31,6 @@ struct State {
 }
 
 impl Memory {
-    /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }

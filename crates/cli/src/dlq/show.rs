@@ -42,8 +42,8 @@ pub(super) fn show(body: &[u8], json: bool) -> anyhow::Result<()> {
 
 fn reason(word: &str) -> &str {
     match word {
-        "horizon" => "nobody took it within 24 hours",
-        "too_large" => "the receiver takes none so large",
+        "horizon" => "the receiver did not take it within 24 hours",
+        "too_large" => "it is larger than the receiver takes",
         "skipped" => "a person skipped it",
         other => other,
     }

@@ -245,7 +245,7 @@ fn a_wrong_command_line_is_2_and_a_server_that_is_away_is_1() {
         &["dlq", "redrive", "x", "--warehouse", "WH-1"],
         &["dlq", "redrive", "--all", "--rate", "0"],
         &["dlq", "discard", "x"],
-        &["dlq", "list", "--reason", "bad-luck"],
+        &["dlq", "list", "--reason", "no-such-reason"],
         &["lanes", "--state", "sad"],
         &["lanes", "--watch", "0"],
         &["lanes", "pause", "x"],

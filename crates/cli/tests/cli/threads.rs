@@ -31,7 +31,7 @@ fn works(server: &Server) {
     let commands: Vec<_> = (0..100)
         .map(|n| json!({"op": "claim", "scope": "INDEX_BUILD", "key": {"index_hash": format!("{n:064}")}}))
         .collect();
-    // Long enough to be answered aside, and one that is not.
+    // Long enough to be answered off the fast path, and one that is not.
     let answer = server.acme().batch(&commands).ok(200);
     let results = answer["results"].as_array().unwrap();
     assert_eq!(results.iter().filter(|result| result["status"] == 201).count(), 100);

@@ -429,7 +429,7 @@ impl Driver {
         own
     }
 
-    // Reads lanes together, with their tails and routes.
+    // Reads lanes together, with their tails and transports.
     async fn read(self: &Arc<Self>, engine: &Engine, lanes: &[LaneId]) -> Result<(), Error> {
         let keys: Vec<RowKey> = lanes.iter().flat_map(|lane| [RowKey::lane(*lane), RowKey::tail(*lane)]).collect();
         let rows = engine.load(&keys).await?;

@@ -132,11 +132,11 @@ pub struct LaneView {
 /// A dead letter, and where it died.
 #[derive(Clone, Debug)]
 pub struct LocatedDeadLetter {
-    /// The lane.
+    /// The lane in which the event first died.
     pub lane: LaneId,
-    /// The position.
+    /// The event's position in it.
     pub seq: u64,
-    /// The letter.
+    /// The event, why it died, and what a person decided since.
     pub letter: Arc<DeadLetter>,
 }
 

@@ -1,6 +1,6 @@
 //! Seals a webhook for its row: of its url only scheme, host and port stay readable, and none of its secrets.
 //! Never encrypts again where nothing has changed: the same transport put again is the same row.
-//! Called by the route that takes transports, by the sink that posts to them, and when keys change.
+//! Called by the API that takes transports, by the sink that posts to them, and when keys change.
 //!
 //! Tokens are in paths as often as in queries (`https://hooks.slack.com/services/T…/B…/…`), so everything after the
 //! host is encrypted. The stored url is `https://host:port/#SEALED`: no accepted url has a fragment, so rows of the

@@ -20,9 +20,9 @@ pub struct Delivery {
     pub prev_seq: u64,
     /// Which attempt this is, from 1.
     pub attempt: u32,
-    /// The route that it goes over.
+    /// The transport that it goes over.
     pub transport: Arc<WarehouseTransport>,
-    /// The event.
+    /// The event, with the exact bytes to send.
     pub entry: Arc<Entry>,
 }
 
@@ -33,9 +33,9 @@ impl Delivery {
     }
 }
 
-/// Delivers events over the routes of one or more transports.
+/// Delivers events over one or more kinds of transport.
 pub trait Sink: Send + Sync + 'static {
-    /// The name under which deliveries over this route share a bound, such as the host that they go to.
+    /// The name under which deliveries over this transport share a bound, such as the host that they go to.
     fn host(&self, transport: &WarehouseTransport) -> String;
 
     /// Makes one attempt, and returns whether it was received or why not. Ends by itself within the transport's time.

@@ -119,7 +119,7 @@ impl Driven {
     }
 }
 
-/// One attempt: its event, and the route.
+/// One attempt: its event, and the transport.
 pub(super) struct DeliveryAttempt {
     pub(super) lane: Arc<Lane>,
     pub(super) name: Arc<str>,
@@ -192,8 +192,8 @@ impl Table {
         }
     }
 
-    /// An entry was appended to a lane that this process drives, under an epoch and over a route. Where the table has
-    /// another route or epoch, it is old: nothing new leaves that way.
+    /// An entry was appended to a lane that this process drives, under an epoch and over a transport. Where the table has
+    /// another transport or epoch, it is old: nothing new leaves that way.
     pub(super) fn appended(&mut self, id: LaneId, by: &Driving, seq: u64, entry: &Arc<Entry>) {
         let known = |driven: &Driven| driven.lane.owner.epoch == by.epoch && Some(driven.target) == by.target;
         match self.driven(id) {

@@ -2,11 +2,7 @@
 //! next one; `pacing` says when that one leaves. Never releases a reply before the commit it depends on is durable.
 //! Runs on a thread of its own, or under the simulator.
 
-use std::{
-    pin::pin,
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::{pin::pin, sync::Arc, time::Instant};
 
 use fencepost_kernel::{
     Command, Reply,
@@ -40,9 +36,6 @@ pub(super) struct Job {
 
 /// So few callers are woken one by one: a task to do it would only be a step more.
 const WOKEN_INLINE_MAX: usize = 2;
-/// How often the loop yields to its executor before a commit leaves, so that callers who are about to ask get into it: some
-/// microseconds where there are none.
-const YIELDS: usize = 12;
 
 pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, callers: Option<Handle>) {
     let batch_max = shared.limits.batch_max;
@@ -55,11 +48,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Job>, cal
             if waiting.is_empty() && queue.recv_many(&mut waiting, batch_max).await == 0 {
                 return;
             }
-            // On a shared store each commit costs round trips: a lone caller does not wait, several share one.
-            if shared.shared && (waiting.len() > 1 || shared.last_batch_len.load(Ordering::Relaxed) > 1) {
-                for _ in 0..YIELDS {
-                    tokio::task::yield_now().await;
-                }
+            for _ in 0..pacing.yields_before_commit(waiting.len()) {
+                tokio::task::yield_now().await;
             }
         }
         while waiting.len() < batch_max
@@ -178,7 +168,6 @@ fn fitting(jobs: &[Job], limits: &EngineLimits) -> usize {
 async fn round(shared: &Shared, jobs: &[Job]) -> Outcome {
     let started = Instant::now();
     let outcome = commit(shared, jobs).await;
-    shared.last_batch_len.store(jobs.len(), Ordering::Relaxed);
     let committed = outcome.as_ref().map_or_else(|_| count(jobs), Vec::len);
     shared.observer.committed(committed, started.elapsed());
     if let Err(Error::Stopped(why)) = &outcome {

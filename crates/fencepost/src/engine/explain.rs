@@ -162,7 +162,7 @@ fn lived(fence: &Fence) -> Vec<(HistoryEntry, FenceState)> {
     let moment = |at, decision, token| HistoryEntry { at, decision, token, person: None };
     let began = moment(fence.first_seen, "new", (fence.attempt == 1).then_some(fence.token));
     let mut moments = vec![(began, FenceState::Pending)];
-    let mut stand = FenceState::Pending;
+    let mut state = FenceState::Pending;
     for event in &fence.events {
         if let What::Forgotten { sealed: Some(at), .. } = event.what {
             moments.push((moment(at, "sealed", Some(event.token)), FenceState::Sealed));
@@ -176,18 +176,18 @@ fn lived(fence: &Fence) -> Vec<(HistoryEntry, FenceState)> {
             What::Resolved { by, why, .. } => ("resolved", Some((by.clone(), why.clone()))),
             What::Forgotten { by, why, .. } => ("forgotten", Some((by.clone(), why.clone()))),
         };
-        stand = match &event.what {
+        state = match &event.what {
             What::Released | What::Resolved { sealed: false, .. } | What::Forgotten { .. } => FenceState::Released,
             What::Retried | What::Recovered => FenceState::Pending,
-            What::SealedLate | What::SealRefused | What::Resolved { sealed: true, .. } => stand,
+            What::SealedLate | What::SealRefused | What::Resolved { sealed: true, .. } => state,
         };
-        moments.push((HistoryEntry { at: event.at, decision, token: Some(event.token), person }, stand));
+        moments.push((HistoryEntry { at: event.at, decision, token: Some(event.token), person }, state));
     }
     if let State::Sealed { at, .. } = fence.state {
         // The kernel dates what came after the seal later than the seal.
         let place = moments.iter().rposition(|(moment, _)| moment.at <= at).map_or(0, |last| last + 1);
         moments.insert(place, (moment(at, "sealed", Some(fence.token)), FenceState::Sealed));
-        moments[place + 1..].iter_mut().for_each(|(_, stand)| *stand = FenceState::Sealed);
+        moments[place + 1..].iter_mut().for_each(|(_, state)| *state = FenceState::Sealed);
     }
     moments.sort_by_key(|(moment, _)| moment.at);
     moments
@@ -213,14 +213,14 @@ fn history<'a>(fence: &Fence, sightings: impl Iterator<Item = &'a (Millis, Sight
     }
     needs.reverse();
     let mut lived = lived(fence).into_iter().peekable();
-    let (mut moments, mut stood) = (Vec::new(), None);
+    let (mut moments, mut state_before) = (Vec::new(), None);
     for ((at, sighting), needs) in sightings.into_iter().zip(needs) {
-        let fits = |stood: Option<FenceState>| needs.is_some() && stood == needs;
-        while let Some((moment, stand)) =
-            lived.next_if(|(moment, _)| moment.at < at || (moment.at == at && !fits(stood)))
+        let fits = |state_before: Option<FenceState>| needs.is_some() && state_before == needs;
+        while let Some((moment, state)) =
+            lived.next_if(|(moment, _)| moment.at < at || (moment.at == at && !fits(state_before)))
         {
             moments.push(moment);
-            stood = Some(stand);
+            state_before = Some(state);
         }
         let decision = match sighting {
             Sighting::Duplicate => "duplicate",

@@ -156,8 +156,6 @@ pub(crate) struct Shared {
     backlog: pacing::BacklogSignal,
     /// Askers who wait for a commit.
     asking: AtomicUsize,
-    /// Askers who shared the last commit.
-    last_batch_len: AtomicUsize,
     stopped: std::sync::OnceLock<String>,
     observer: Box<dyn Observer>,
     /// Read with each commit that writes to a lane; written when a driver starts.
@@ -243,7 +241,6 @@ impl From<Command> for One {
     }
 }
 
-/// A copy.
 impl From<&Command> for One {
     fn from(command: &Command) -> Self {
         command.clone().into()
@@ -291,7 +288,6 @@ impl Engine {
             turn: tokio::sync::RwLock::default(),
             backlog: pacing::BacklogSignal::default(),
             asking: AtomicUsize::new(0),
-            last_batch_len: AtomicUsize::new(0),
             stopped: std::sync::OnceLock::new(),
             observer,
             listeners: RwLock::default(),
@@ -320,7 +316,6 @@ impl Engine {
         self.shared.listeners.write().unwrap_or_else(PoisonError::into_inner).push(listener);
     }
 
-    /// The store below.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
     }

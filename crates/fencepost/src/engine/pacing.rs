@@ -26,6 +26,10 @@ pub(super) enum Next {
     WaitForEnd,
 }
 
+/// How often the loop yields to its executor before a commit leaves, so that callers who are about to ask get into it: some
+/// microseconds where there are none.
+const YIELDS: usize = 12;
+
 /// Counts what is under way.
 pub(super) struct Pacing {
     shared_store: bool,
@@ -33,17 +37,25 @@ pub(super) struct Pacing {
     overlap_min: usize,
     jobs_in_flight: usize,
     commands_in_flight: usize,
+    /// Jobs that shared the commit that ended last.
+    last_batch_len: usize,
     /// Whether one more commit may leave before those under way have ended.
     room: bool,
 }
 
 impl Pacing {
     pub(super) fn new(shared_store: bool, overlap_min: usize) -> Self {
-        Self { shared_store, overlap_min, jobs_in_flight: 0, commands_in_flight: 0, room: true }
+        Self { shared_store, overlap_min, jobs_in_flight: 0, commands_in_flight: 0, last_batch_len: 0, room: true }
     }
 
     pub(super) fn is_idle(&self) -> bool {
         self.jobs_in_flight == 0
+    }
+
+    /// How often to yield before an idle loop commits the waiting jobs. On a shared store each commit costs round trips: a lone
+    /// caller does not wait, several share one.
+    pub(super) fn yields_before_commit(&self, waiting: usize) -> usize {
+        if self.shared_store && (waiting > 1 || self.last_batch_len > 1) { YIELDS } else { 0 }
     }
 
     /// `jobs` says whether the waiting jobs may be committed beside others.
@@ -71,6 +83,7 @@ impl Pacing {
     pub(super) fn ended(&mut self, jobs: usize, commands: usize, overlap: Overlap) {
         self.jobs_in_flight -= jobs;
         self.commands_in_flight -= commands;
+        self.last_batch_len = jobs;
         self.room = overlap == Overlap::Allowed;
     }
 }
@@ -120,6 +133,18 @@ mod tests {
             assert_eq!(Pacing::new(shared, 16).next(1, Overlap::Refused), Next::Start(Overlap::Refused));
         }
         assert_eq!(Pacing::new(true, 16).next(1, Overlap::Allowed), Next::Start(Overlap::Allowed));
+    }
+
+    #[test]
+    fn loop_yields_only_for_several_callers_on_a_shared_store() {
+        for (shared, last, waiting, yields) in
+            [(true, 0, 1, 0), (true, 0, 2, YIELDS), (true, 1, 1, 0), (true, 2, 1, YIELDS), (false, 2, 2, 0)]
+        {
+            let mut pacing = Pacing::new(shared, 16);
+            pacing.started(last, last, Overlap::Refused);
+            pacing.ended(last, last, Overlap::Refused);
+            assert_eq!(pacing.yields_before_commit(waiting), yields, "{shared} {last} {waiting}");
+        }
     }
 
     #[test]

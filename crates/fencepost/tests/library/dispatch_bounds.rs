@@ -246,7 +246,7 @@ fn retries_have_their_turns_beside_a_backlog_of_first_attempts() {
         fill(&node, "a", 6_000).await;
         pass(35 * SECOND_MS).await;
         let busy = node.dispatch.counts().busy;
-        assert!(busy > 1_000, "the backlog stands: {busy}");
+        assert!(busy > 1_000, "the backlog is there: {busy}");
         let lane = node.dispatch.lane(lane_of("twice-0")).await.unwrap().unwrap();
         assert_eq!(lane.lane.settled, 1, "its retry did not wait for the end of the backlog");
         assert!(counted.lock().unwrap().taken_ms["a"].len() > 3_000, "nor did the backlog wait for retries");

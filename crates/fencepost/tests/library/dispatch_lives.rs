@@ -467,6 +467,6 @@ fn a_new_route_and_a_redrive_are_heard_also_where_nobody_waits_for_the_answer() 
         let before = house.attempts_ms().len();
         ask_and_go(node.dispatch.decide_letter(lane_of("w"), 1, LetterVerdict::Redrive { force: None }, "ada"));
         pass(SECOND_MS).await;
-        assert_eq!(house.attempts_ms().len(), before + 1, "the lane does not stand any more");
+        assert_eq!(house.attempts_ms().len(), before + 1, "the lane is not halted any more");
     });
 }

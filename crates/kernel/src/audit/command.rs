@@ -18,7 +18,6 @@ pub enum Command {
 /// See [`Command::Act`].
 #[derive(Clone, Debug)]
 pub struct AuditCommand {
-    /// The command.
     pub command: Box<law::Command>,
     /// The operator who asks for it.
     pub operator: Arc<Operator>,
@@ -33,7 +32,6 @@ pub struct Note {
     pub subject: Subject,
     /// The result of the act, as one word.
     pub outcome: &'static str,
-    /// The operator.
     pub operator: Arc<Operator>,
     /// Distinguishes entries of one millisecond. Never used for another entry.
     pub id: u64,

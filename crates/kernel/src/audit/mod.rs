@@ -14,7 +14,7 @@ pub use self::{
 use crate::{
     key::{Kind, RowKey},
     law::{self, Decision},
-    row::{self, Ids, KindSpec, Needs, Rows, Write},
+    row::{self, Ids, KindSpec, Needs, OnDrop, Rows, Write},
     time::Millis,
 };
 
@@ -28,6 +28,8 @@ pub(crate) const KINDS: &[KindSpec] = &[KindSpec {
     cached: false,
     needs: Needs::Lanes,
     ids: Ids::Ranges,
+    merged: false,
+    on_drop: OnDrop::Lock,
     since_format: 5,
 }];
 

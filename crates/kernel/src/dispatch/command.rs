@@ -41,7 +41,6 @@ impl Command {
 pub struct Publish {
     /// The claim of the publication's fence; its body is compared with that of an earlier claim.
     pub claim: fence::ClaimFence,
-    /// The event.
     pub entry: Arc<Entry>,
     /// The fence of the earlier publication that this event cancels.
     pub cancels: Option<Target>,
@@ -53,11 +52,11 @@ pub struct Publish {
 
 #[derive(Clone, Debug)]
 pub struct PutTransport {
-    /// The new route. Its time is set when the command is decided.
+    /// The new transport. Its time is set when the command is decided.
     pub transport: WarehouseTransport,
     /// The position up to which the old lane was searched for open events of this warehouse and had none.
     pub seen_to: Option<u64>,
-    /// Writes only over exactly this route, and keeps its time. For the same route sealed with another key: a change
+    /// Writes only over exactly this transport, and keeps its time. For the same transport sealed with another key: a change
     /// made meanwhile must not be overwritten.
     pub over: Option<Arc<WarehouseTransport>>,
 }

@@ -12,7 +12,7 @@ mod warehouse_transport;
 
 use std::sync::Arc;
 
-pub(crate) use self::receipt::{position, with_position};
+pub(crate) use self::receipt::{fence_with_position, position_of_fence};
 pub use self::{
     command::{Command, LetterVerdict, OnLetter, Publish, PutTransport},
     receipt::PublishReceipt,
@@ -154,7 +154,7 @@ fn follow_append_to_lane_of(
     lane::follow_append(&end(transport, members), rows, add);
 }
 
-// An entry for the end of a route's lane. The route must still be the one when it is appended.
+// An entry for the end of a transport's lane. The transport must still be the one when it is appended.
 fn append_to_lane_of(
     transport: &Arc<WarehouseTransport>,
     entry: Arc<Entry>,

@@ -56,7 +56,7 @@ pub(crate) fn put_transport(put: &PutTransport, rows: &impl Rows, now: Millis) -
         }
     }
     // The driver of a lane must not go on with the old address or secret. The entered lane may have been left before,
-    // and its driver may still have that route cached.
+    // and its driver may still have that transport cached.
     for id in lanes_of(put, rows) {
         if let Some(lane) = lane_of(rows, id) {
             tell(&lane.owner.node, id, rows, &mut decision);

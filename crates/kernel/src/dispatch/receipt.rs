@@ -6,10 +6,9 @@ use bytes::Bytes;
 
 use super::Original;
 use crate::{
-    fence::{Fence, Receipt, State},
+    fence::{self, Fence, Receipt, State},
     json,
-    lane::{Fate, LaneId},
-    row::Record,
+    lane::LaneId,
 };
 
 /// Where the event of a publication went.
@@ -54,27 +53,20 @@ impl PublishReceipt {
     }
 }
 
-/// The row that waited for the position of its entry, with it.
-pub(crate) fn with_position(record: &Record, seq: u64) -> Record {
-    if let Some(fence) = record.as_fence() {
-        let mut fence = Fence::clone(fence);
-        if let State::Sealed { receipt: Receipt { body, .. }, .. } = &mut fence.state {
-            let mut text = body.to_vec();
-            text.extend_from_slice(format!("{seq}}}").as_bytes());
-            *body = text.into();
-        }
-        return fence.into();
+/// The fence of a publication with the position of its event. A row of any other kind has no receipt, and stays as it is.
+pub(crate) fn fence_with_position(record: &fence::Record, seq: u64) -> fence::Record {
+    let fence::Record::Fence(fence) = record else { return record.clone() };
+    let mut fence = Fence::clone(fence);
+    if let State::Sealed { receipt: Receipt { body, .. }, .. } = &mut fence.state {
+        let mut text = body.to_vec();
+        text.extend_from_slice(format!("{seq}}}").as_bytes());
+        *body = text.into();
     }
-    record.as_dead_letter().map_or_else(|| record.clone(), |letter| letter.with_position(seq).into())
+    fence::Record::Fence(fence.into())
 }
 
-/// The position that a row was given.
-pub(crate) fn position(record: &Record) -> Option<u64> {
-    if let Some(fence) = record.as_fence() {
-        return PublishReceipt::of(fence).map(|publication| publication.seq);
-    }
-    match record.as_dead_letter()?.fate {
-        Fate::Redriven { seq, .. } => Some(seq),
-        Fate::Waiting | Fate::Discarded { .. } => None,
-    }
+/// The position in the receipt of a publication's fence.
+pub(crate) fn position_of_fence(record: &fence::Record) -> Option<u64> {
+    let fence::Record::Fence(fence) = record else { return None };
+    PublishReceipt::of(fence).map(|publication| publication.seq)
 }

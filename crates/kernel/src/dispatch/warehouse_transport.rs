@@ -15,10 +15,7 @@ pub enum Transport {
     /// Each event is posted.
     Webhook(Webhook),
     /// Each event is produced to a topic.
-    Kafka {
-        /// Its name.
-        topic: String,
-    },
+    Kafka { topic: String },
     /// The executor comes for them.
     Poll,
 }

@@ -36,7 +36,7 @@ pub(crate) fn version(claim: &ClaimFence) -> Option<(Version, RowKey)> {
         (None, _) => return None,
     };
     // Names go with the values, in the order of the key's fields: the order in a policy file does not matter.
-    // Without a named source, a key is its own: its version field aside, which differs within it.
+    // Without a named source, a key is its own, without its version field, which differs within it.
     let mut names: Vec<&str> = Vec::new();
     for (name, value) in target.fields.iter() {
         let counts = match rule {

@@ -76,7 +76,6 @@ impl Command {
 
 #[derive(Clone, Debug)]
 pub struct ClaimFence {
-    /// The fence.
     pub target: Target,
     /// The request's body, compared with the first one under this key.
     pub body: Option<Body>,
@@ -97,7 +96,6 @@ impl ClaimFence {
 
 #[derive(Clone, Debug)]
 pub struct Seal {
-    /// The fence.
     pub target: Target,
     pub token: Token,
     pub effect_id: String,
@@ -107,7 +105,6 @@ pub struct Seal {
 
 #[derive(Clone, Debug)]
 pub struct Renew {
-    /// The fence.
     pub target: Target,
     pub token: Token,
     /// The new lease, counted from now.
@@ -116,14 +113,12 @@ pub struct Renew {
 
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// The fence.
     pub target: Target,
     pub token: Token,
 }
 
 #[derive(Clone, Debug)]
 pub struct Resolve {
-    /// The fence.
     pub target: Target,
     /// Which attempt the doubt is about, where the person says so: a late repeat then never meets a later doubt.
     pub token: Option<Token>,
@@ -134,11 +129,9 @@ pub struct Resolve {
 
 #[derive(Clone, Debug)]
 pub struct Forget {
-    /// The fence.
     pub target: Target,
     /// The attempt whose outcome is given up, where the person says so: a late repeat then never meets a later one.
     pub token: Option<Token>,
-    /// The person.
     pub by: String,
     /// The person's reason.
     pub why: String,

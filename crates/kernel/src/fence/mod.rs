@@ -34,7 +34,7 @@ pub(crate) use self::{
 };
 use crate::{
     key::{Kind, RowKey, Tenant},
-    row::{self, Ids, KindSpec, Needs},
+    row::{self, Ids, KindSpec, Needs, OnDrop},
     time::Millis,
 };
 
@@ -63,6 +63,8 @@ const fn spec(
         cached: true,
         needs,
         ids: Ids::Digests,
+        merged: false,
+        on_drop: OnDrop::Lock,
         since_format: 1,
     }
 }
@@ -153,7 +155,6 @@ pub enum What {
     },
     /// A person gave up what was sealed or released.
     Forgotten {
-        /// The person.
         by: String,
         /// The person's reason.
         why: String,

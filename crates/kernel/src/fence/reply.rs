@@ -29,9 +29,13 @@ pub enum Reply {
     /// Same key, other body.
     Conflict(Box<Mismatch>),
     /// A newer version of the source is already sealed.
-    Stale { sealed_version: Version },
+    Stale {
+        sealed_version: Version,
+    },
     /// The version does not compare with the sealed one.
-    Incomparable { sealed_version: Version },
+    Incomparable {
+        sealed_version: Version,
+    },
     /// A person must decide first.
     InDoubt {
         /// When the doubt began.
@@ -66,8 +70,9 @@ pub enum Reply {
         /// The token that may, if any.
         current: Option<Token>,
     },
-    /// More time.
-    Renewed { lease_expires: Millis },
+    Renewed {
+        lease_expires: Millis,
+    },
     /// The key is free.
     Released {
         /// Whether it already was.

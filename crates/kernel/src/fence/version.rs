@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 /// A sender's version of its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// A counter.
     Integer(i128),
     /// Any text whose order is that of its bytes, such as an ISO time.
     Text(String),

@@ -24,7 +24,7 @@ use crate::{
     audit::Subject,
     key::{Kind, RowKey},
     law::Decision,
-    row::{self, Ids, KindSpec, Needs, Rows},
+    row::{self, Ids, KindSpec, Needs, OnDrop, Rows},
     time::Millis,
 };
 
@@ -46,6 +46,8 @@ const fn spec(kind: Kind, names: (&'static str, &'static str), swept: bool, back
         cached: true,
         needs: Needs::Lanes,
         ids: Ids::Ranges,
+        merged: false,
+        on_drop: OnDrop::Lock,
         since_format: 6,
     }
 }

@@ -135,7 +135,7 @@ fn driver(purpose: &LanePurpose, owner: &mut Owner, members: &Members) -> Driver
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::BTreeMap;
 
     use bytes::Bytes;
 
@@ -150,7 +150,7 @@ mod tests {
 
     const REPORTS: LaneKind = LaneKind { number: 200, word: "report", prefix: "report:", polled: false };
 
-    struct Kept(HashMap<RowKey, Row>);
+    struct Kept(BTreeMap<RowKey, Row>);
 
     impl Rows for Kept {
         fn row(&self, key: &RowKey) -> Option<&Row> {

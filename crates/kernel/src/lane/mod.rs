@@ -25,7 +25,7 @@ pub use self::{
 };
 use crate::{
     key::{Kind, RowKey, Tenant},
-    row::{self, Ids, KindSpec, Needs, Rows},
+    row::{self, Ids, KindSpec, Needs, OnDrop, Rows},
     time::Millis,
 };
 
@@ -35,8 +35,13 @@ pub(crate) const KINDS: &[KindSpec] = &[
     KindSpec { backup_place: Some(6), ..spec(Kind::Lane, ("lane", "lanes"), Ids::FewRanges) },
     // Entries are read in pages, and mostly by the process that wrote them: in a cache they would push out rows that
     // are read again.
-    KindSpec { backup_place: Some(7), cached: false, ..spec(Kind::Entry, ("event", "events"), Ids::Ranges) },
-    KindSpec { backup_place: Some(8), ..spec(Kind::Tail, ("lane end", "lane ends"), Ids::Ranges) },
+    KindSpec {
+        backup_place: Some(7),
+        cached: false,
+        on_drop: OnDrop::Blind,
+        ..spec(Kind::Entry, ("event", "events"), Ids::Ranges)
+    },
+    KindSpec { backup_place: Some(8), merged: true, ..spec(Kind::Tail, ("lane end", "lane ends"), Ids::Ranges) },
     KindSpec {
         backup_place: Some(9),
         swept: true,
@@ -47,11 +52,25 @@ pub(crate) const KINDS: &[KindSpec] = &[
         swept: true,
         ..spec(Kind::Cancelled, ("cancellation", "cancellations"), Ids::Ranges)
     },
-    spec(Kind::LaneNotice, ("word between nodes", "words between nodes"), Ids::FewRanges),
+    KindSpec {
+        on_drop: OnDrop::SkipHeld,
+        ..spec(Kind::LaneNotice, ("word between nodes", "words between nodes"), Ids::FewRanges)
+    },
 ];
 
 pub(crate) const fn spec(kind: Kind, names: (&'static str, &'static str), ids: Ids) -> KindSpec {
-    KindSpec { kind, names, swept: false, backup_place: None, cached: true, needs: Needs::Lanes, ids, since_format: 1 }
+    KindSpec {
+        kind,
+        names,
+        swept: false,
+        backup_place: None,
+        cached: true,
+        needs: Needs::Lanes,
+        ids,
+        merged: false,
+        on_drop: OnDrop::Lock,
+        since_format: 1,
+    }
 }
 
 /// How much of a receiver's answer is kept for a person.
@@ -64,7 +83,7 @@ pub struct LaneKind {
     pub number: u8,
     /// Its word in the addresses of its lanes, which no other kind has.
     pub word: &'static str,
-    /// What its lanes' names have between the tenant and the id.
+    /// The part of its lanes' names between the tenant and the id.
     pub prefix: &'static str,
     /// Whether receivers fetch the entries themselves, so that no node drives its lanes.
     pub polled: bool,
@@ -224,7 +243,7 @@ pub struct Entry {
     pub correlation_id: String,
     /// Its kind, such as `SHIPPER_RELEASED`.
     pub kind: String,
-    /// What the entry is about; those of a lane may be about several.
+    /// The thing that the entry is about; entries of one lane may be about several.
     pub subject: String,
     /// The exact bytes that were published.
     pub body: Bytes,
@@ -297,7 +316,6 @@ pub struct DeadLetter {
     pub tenant: Tenant,
     /// The lane it left; the lane it is in again, once it was sent again.
     pub purpose: LanePurpose,
-    /// The event.
     pub entry: Arc<Entry>,
     pub reason: DeadLetterReason,
     /// How often it was tried.
@@ -397,6 +415,24 @@ impl Record {
                 Fate::Redriven { at, .. } | Fate::Discarded { at, .. } => *at,
             },
             Self::Tail(_) | Self::Cancelled(_) | Self::LaneNotice => Millis(0),
+        }
+    }
+
+    /// The row that waited for the position of its entry, with it.
+    pub(crate) fn with_position(&self, seq: u64) -> Self {
+        if let Self::DeadLetter(letter) = self {
+            Self::DeadLetter(letter.with_position(seq).into())
+        } else {
+            self.clone()
+        }
+    }
+
+    /// The position that the row was given.
+    pub(crate) fn position(&self) -> Option<u64> {
+        let Self::DeadLetter(letter) = self else { return None };
+        match letter.fate {
+            Fate::Redriven { seq, .. } => Some(seq),
+            Fate::Waiting | Fate::Discarded { .. } => None,
         }
     }
 

@@ -20,7 +20,7 @@ fn events_get_positions_without_a_gap_and_a_repetition_gets_the_first_one() {
     let again = floor.publish("e2");
     let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = &again else { panic!("{again:?}") };
     assert_eq!(dispatch::PublishReceipt::of(fence).map(|at| (at.lane_id, at.seq)), Some((floor.at, 2)));
-    assert_eq!(floor.stand(), "0/3", "a repetition appends nothing");
+    assert_eq!(floor.progress(), "0/3", "a repetition appends nothing");
     assert_eq!(floor.entry(2).unwrap().body, r#"{"n":1}"#);
     assert_eq!(floor.entry(2).unwrap().published, floor.world.now);
 }
@@ -42,7 +42,7 @@ fn another_body_under_a_known_id_is_a_conflict_and_appends_nothing() {
     let mut floor = Floor::holding(1);
     let other = floor.publication(HOME, "e1", r#"{"n":2}"#, None);
     assert_eq!(floor.world.say(&other), "conflict");
-    assert_eq!(floor.stand(), "0/1");
+    assert_eq!(floor.progress(), "0/1");
 }
 
 #[test]
@@ -201,24 +201,24 @@ fn the_driver_acknowledges_the_head_under_its_epoch_only() {
     let mut floor = Floor::holding(3);
     let ack = |upto, taken| Act::Ack { upto, epoch: Some(FIRST + taken) };
     assert_eq!(said(&floor.act(ack(1, 0))), "lane");
-    assert_eq!(floor.stand(), "1/3");
+    assert_eq!(floor.progress(), "1/3");
     assert_eq!(floor.entry(1), None, "what is settled leaves the store");
     assert_eq!(said(&floor.act(ack(1, 0))), "lane again");
     floor.act(Act::Take { node: "b".into(), after: FIRST });
     assert_eq!(said(&floor.act(ack(2, 0))), "lane_lost");
     assert_eq!(said(&floor.act(ack(1, 0))), "lane_lost");
-    assert_eq!(floor.stand(), "1/3");
+    assert_eq!(floor.progress(), "1/3");
     assert_eq!(said(&floor.act(ack(2, 1))), "lane");
-    assert_eq!(floor.stand(), "2/3");
+    assert_eq!(floor.progress(), "2/3");
 }
 
 #[test]
 fn an_acknowledgement_ends_the_trouble_of_the_head() {
     let mut floor = Floor::holding(2);
     floor.fail(later());
-    assert_eq!(floor.stand(), "0/2 troubled");
+    assert_eq!(floor.progress(), "0/2 troubled");
     floor.ack();
-    assert_eq!(floor.stand(), "1/2");
+    assert_eq!(floor.progress(), "1/2");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_late_acknowledgement_of_what_a_person_skipped_settles_nothing_else() {
     let mut floor = Floor::holding(2);
     floor.skip(1);
     assert_eq!(said(&floor.act(Act::Ack { upto: 1, epoch: Some(FIRST) })), "lane again");
-    assert_eq!(floor.stand(), "1/2");
+    assert_eq!(floor.progress(), "1/2");
     assert!(floor.letter(1).is_some());
 }
 
@@ -238,11 +238,11 @@ fn a_poller_moves_only_forward_and_never_past_the_end() {
     assert_eq!(said(&floor.poll_ack(3)), "lane again");
     assert_eq!(said(&floor.poll_ack(1)), "lane again");
     assert_eq!(said(&floor.poll_ack(0)), "lane again");
-    assert_eq!(floor.stand(), "3/5");
+    assert_eq!(floor.progress(), "3/5");
     assert!(matches!(floor.poll_ack(6), Reply::Lane(lane::Reply::Ahead { tail: 5 })));
-    assert_eq!(floor.stand(), "3/5");
+    assert_eq!(floor.progress(), "3/5");
     assert_eq!(said(&floor.poll_ack(5)), "lane");
-    assert_eq!(floor.stand(), "5/5");
+    assert_eq!(floor.progress(), "5/5");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn the_head_is_tried_on_schedule_and_dies_at_24_hours_with_what_is_known_of_it()
     assert_eq!((letter.attempts, letter.first_at, letter.at), (29, first, first.plus(DAY_MS)));
     assert_eq!((letter.entry.correlation_id.as_str(), &letter.fate), ("e1", &Fate::Waiting));
     assert_eq!(floor.letter(1).as_ref(), Some(&*letter));
-    assert_eq!(floor.stand(), "1/2", "the lane goes on with the next");
+    assert_eq!(floor.progress(), "1/2", "the lane goes on with the next");
     assert_eq!(floor.entry(1), None);
 }
 
@@ -74,9 +74,9 @@ fn a_failure_counts_for_the_head_under_the_right_epoch_only() {
     floor.ack();
     assert_eq!(said(&floor.act(fail(1, 0))), "not_head");
     assert_eq!(said(&floor.act(fail(2, 1))), "lane_lost");
-    assert_eq!(floor.stand(), "1/3");
+    assert_eq!(floor.progress(), "1/3");
     assert_eq!(said(&floor.act(fail(2, 0))), "lane");
-    assert_eq!(floor.stand(), "1/3 troubled");
+    assert_eq!(floor.progress(), "1/3 troubled");
 }
 
 #[test]
@@ -96,14 +96,14 @@ fn a_failure_that_is_recorded_twice_counts_once() {
 fn a_receiver_that_is_gone_pauses_its_lane_and_nothing_is_lost() {
     let mut floor = Floor::holding(2);
     assert_eq!(said(&floor.fail(gone())), "lane");
-    assert_eq!(floor.stand(), "0/2 troubled paused");
+    assert_eq!(floor.progress(), "0/2 troubled paused");
     let pause = floor.lane().paused.unwrap();
     assert_eq!((pause.by.as_str(), pause.why.as_str()), ("receiver", "the receiver answered 410"));
     floor.world.pass(100 * DAY_MS);
     assert_eq!(said(&floor.act(Act::Resume)), "lane");
     assert_eq!(floor.lane().trouble.unwrap().next_at, floor.world.now, "tried at once");
     floor.ack();
-    assert_eq!(floor.stand(), "1/2");
+    assert_eq!(floor.progress(), "1/2");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn an_event_refused_for_good_dies_at_once() {
     assert_eq!(said(&floor.fail(never)), "lane died");
     let letter = floor.letter(1).unwrap();
     assert_eq!((letter.reason, letter.attempts, letter.at), (DeadLetterReason::TooLarge, 1, floor.world.now));
-    assert_eq!(floor.stand(), "1/2");
+    assert_eq!(floor.progress(), "1/2");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn an_attempt_that_ends_in_a_pause_past_the_horizon_does_not_kill() {
     floor.world.pass(5_000);
     floor.pause();
     floor.world.pass(10_000);
-    assert_eq!(said(&floor.fail_since(began, later())), "lane", "its clock stands since 5 s before the horizon");
+    assert_eq!(said(&floor.fail_since(began, later())), "lane", "its clock is halted since 5 s before the horizon");
     floor.world.pass(HOUR_MS);
     floor.act(Act::Resume);
     let resumed = floor.world.now;
@@ -173,7 +173,7 @@ fn only_the_head_is_skipped_and_a_repeat_is_known() {
     assert_eq!(said(&floor.skip(2)), "not_head");
     assert_eq!(said(&floor.skip(1)), "lane died");
     assert_eq!(said(&floor.skip(1)), "lane again");
-    assert_eq!(floor.stand(), "1/3");
+    assert_eq!(floor.progress(), "1/3");
     let letter = floor.letter(1).unwrap();
     // A first attempt may be under way, and nobody has written that down yet.
     assert_eq!((letter.reason, letter.attempts), (DeadLetterReason::Skipped, 1));

@@ -11,7 +11,7 @@ use super::lane_world::{DAY_MS, Floor, HOME, RECEIVER_RETAIN_MS, discard, later,
 fn blocked() -> Floor {
     let mut floor = Floor { after_dead: AfterDead::Block, ..Floor::holding(3) };
     floor.die();
-    assert_eq!(floor.stand(), "0/3 troubled blocked");
+    assert_eq!(floor.progress(), "0/3 troubled blocked");
     floor
 }
 
@@ -27,22 +27,22 @@ fn a_lane_that_is_blocked_stands_until_a_person_decides() {
 fn a_redrive_frees_a_blocked_lane_at_its_old_position() {
     let mut floor = blocked();
     assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
-    assert_eq!(floor.stand(), "0/3");
+    assert_eq!(floor.progress(), "0/3");
     assert_eq!(floor.head().as_deref(), Some("e1"));
     assert!(matches!(floor.letter(1).unwrap().fate, Fate::Redriven { seq: 1, .. }));
     assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven again");
     floor.ack();
-    assert_eq!((floor.stand().as_str(), floor.head().as_deref()), ("1/3", Some("e2")));
+    assert_eq!((floor.progress().as_str(), floor.head().as_deref()), ("1/3", Some("e2")));
 }
 
 #[test]
 fn a_discard_frees_a_blocked_lane_behind_the_dead_head() {
     let mut floor = blocked();
     assert_eq!(said(&floor.decide_letter(1, discard())), "discarded");
-    assert_eq!((floor.stand().as_str(), floor.head().as_deref()), ("1/3", Some("e2")));
+    assert_eq!((floor.progress().as_str(), floor.head().as_deref()), ("1/3", Some("e2")));
     assert_eq!(floor.entry(1), None);
     assert_eq!(said(&floor.decide_letter(1, discard())), "discarded again");
-    assert_eq!(floor.stand(), "1/3", "a repeat frees nothing more");
+    assert_eq!(floor.progress(), "1/3", "a repeat frees nothing more");
     assert_eq!(said(&floor.decide_letter(1, redrive())), "letter_decided");
 }
 
@@ -50,10 +50,10 @@ fn a_discard_frees_a_blocked_lane_behind_the_dead_head() {
 fn a_skip_frees_a_blocked_lane_too_and_never_blocks_one() {
     let mut floor = blocked();
     assert_eq!(said(&floor.skip(1)), "lane died");
-    assert_eq!(floor.stand(), "1/3");
+    assert_eq!(floor.progress(), "1/3");
     assert!(!floor.letter(1).unwrap().blocks);
     floor.skip(2);
-    assert_eq!(floor.stand(), "2/3");
+    assert_eq!(floor.progress(), "2/3");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_redrive_goes_to_the_end_of_its_lane_marked_as_out_of_order() {
     let mut floor = Floor::holding(2);
     floor.die();
     assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
-    assert_eq!(floor.stand(), "1/3");
+    assert_eq!(floor.progress(), "1/3");
     let entry = floor.entry(3).unwrap();
     assert_eq!((entry.correlation_id.as_str(), entry.redrive_of), ("e1", Some((floor.at, 1))));
     assert!(matches!(floor.letter(1).unwrap().fate, Fate::Redriven { seq: 3, .. }));
@@ -214,12 +214,12 @@ fn a_redrive_may_block_the_other_lane_and_goes_first_in_it_then() {
     (floor.at, floor.after_dead) = (pushed.lane(), AfterDead::Block);
     floor.publish("behind");
     floor.die();
-    assert_eq!(floor.stand(), "0/2 troubled blocked");
+    assert_eq!(floor.progress(), "0/2 troubled blocked");
     let blocked = floor.at;
     floor.at = first_lane;
     assert_eq!(said(&floor.decide_letter(1, redrive())), "redriven");
     floor.at = blocked;
-    assert_eq!((floor.stand().as_str(), floor.head().as_deref()), ("0/2", Some("e1")));
+    assert_eq!((floor.progress().as_str(), floor.head().as_deref()), ("0/2", Some("e1")));
 }
 
 #[test]

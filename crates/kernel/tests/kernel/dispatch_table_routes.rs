@@ -246,10 +246,10 @@ fn a_lane_is_taken_once_per_epoch_and_the_old_owner_is_not_heard_any_more() {
     assert_eq!(floor.lane().owner, Owner { node: "a".into(), epoch: FIRST + 1 });
     assert_eq!(said(&floor.act(take("b", 1))), "lane");
     assert_eq!(said(&floor.act(Act::Ack { upto: 1, epoch: Some(FIRST + 1) })), "lane_lost");
-    assert_eq!(floor.stand(), "0/2");
+    assert_eq!(floor.progress(), "0/2");
     floor.fail(later());
     assert_eq!(said(&floor.act(take("a", 2))), "lane");
-    assert_eq!(floor.stand(), "0/2 troubled", "what is known of the head goes with the lane");
+    assert_eq!(floor.progress(), "0/2 troubled", "what is known of the head goes with the lane");
 }
 
 #[test]

@@ -25,9 +25,9 @@ enum At {
 
 const STATES: [At; 7] = [At::Absent, At::Pending, At::Lapsed, At::InDoubt, At::Sealed, At::Released, At::Expired];
 
-/// A world whose fence stands in the given state. Its body is `{"n":1}`, and it carries version 5 of a source of
+/// A world whose fence is in the given state. Its body is `{"n":1}`, and it carries version 5 of a source of
 /// which version 5 is sealed elsewhere.
-fn stand(state: At) -> (World, Target, Token) {
+fn world_in(state: At) -> (World, Target, Token) {
     let on_lapse = if matches!(state, At::InDoubt) { OnLapse::Hold } else { OnLapse::Recover };
     let target = target_in(scope(on_lapse), "1");
     let mut world = World::new();
@@ -61,7 +61,7 @@ fn stand(state: At) -> (World, Target, Token) {
 fn check(command: impl Fn(&Target, Token) -> Command, expected: [impl AsRef<str>; 7]) {
     let mut wrong = Vec::new();
     for (state, expected) in STATES.into_iter().zip(expected) {
-        let (mut world, target, token) = stand(state);
+        let (mut world, target, token) = world_in(state);
         let before = world.phase(&target);
         let command = command(&target, token);
         let decision = world.decide(&command);
@@ -280,7 +280,7 @@ fn observe_never_changes_a_fence() {
 #[test]
 fn observe_counts_only_for_a_living_fence_and_the_count_goes_in_time() {
     for state in STATES {
-        let (mut world, target, _) = stand(state);
+        let (mut world, target, _) = world_in(state);
         world.run(&sighting(&target));
         world.run(&sighting(&target));
         match (state, world.record(RowKey::trace(target.key))) {

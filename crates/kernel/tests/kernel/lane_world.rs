@@ -270,7 +270,7 @@ impl Floor {
     }
 
     /// The state of the lane: settled positions, of how many, and its trouble.
-    pub fn stand(&self) -> String {
+    pub fn progress(&self) -> String {
         let lane = self.lane();
         let word = |on: bool, word: &'static str| if on { word } else { "" };
         format!(

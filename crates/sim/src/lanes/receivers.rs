@@ -1,4 +1,4 @@
-//! The way out of one node: receivers that take events, refuse them or do not answer, and the ear for dead letters.
+//! The way out of one node: receivers that take events, refuse them or do not answer, and the listener for dead letters.
 //! Never judges what arrives: it is written down. Called by the driver.
 
 use std::{sync::Arc, time::Duration};

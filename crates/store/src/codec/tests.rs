@@ -79,11 +79,9 @@ proptest! {
         prop_assert_eq!(head.revision, row.revision);
         prop_assert_eq!(head.expires, row.record.expires_at());
         prop_assert_eq!(head.due, row.record.due_at());
-        let figure = match &row.record {
-            Record::Lane(lane::Record::Tail(tail)) => tail.last.into(),
-            Record::Counter(counter) => counter.value,
-            _ => 0,
-        };
+        let tail = row.record.as_tail().map(|tail| tail.last.into());
+        let counter = if let Record::Counter(counter) = &row.record { Some(counter.value) } else { None };
+        let figure = tail.or(counter).unwrap_or(0);
         prop_assert_eq!(head.figure, figure);
     }
 

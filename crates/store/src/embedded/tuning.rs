@@ -104,7 +104,7 @@ struct Filter {
 impl CompactionFilter for Filter {
     fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> CompactionFilterResult {
         let Some(key) = (self.addressed)(item.key()) else { return Ok(Verdict::Keep) };
-        // Rows of many kinds never expire, and entries and items may be large: they are not even read.
+        // Rows of kinds that never expire, which may be large, are not even read.
         if !key.kind.spec().swept {
             return Ok(Verdict::Keep);
         }

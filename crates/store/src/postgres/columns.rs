@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use fencepost_kernel::{
     RowKey,
-    fence::{self, Fence, State, scope::OnLapse},
+    fence::{Fence, State, scope::OnLapse},
     key::Kind,
     row::{CommitId, Record},
 };
@@ -45,12 +45,11 @@ impl<'k> FromIterator<&'k RowKey> for Keys {
     fn from_iter<I: IntoIterator<Item = &'k RowKey>>(keys: I) -> Self {
         let mut own = Self::default();
         for key in keys {
-            match key.kind {
-                Kind::Fence => own.fences.push(key.id.to_vec()),
-                kind => {
-                    own.ids.push(key.id.to_vec());
-                    own.kinds.push(kind as i16);
-                }
+            if key.kind == Kind::Fence {
+                own.fences.push(key.id.to_vec());
+            } else {
+                own.ids.push(key.id.to_vec());
+                own.kinds.push(key.kind as i16);
             }
         }
         own
@@ -109,9 +108,9 @@ impl<'a> Columns<'a> {
         let mut own = Self::default();
         for put in puts {
             let bytes = codec::encode(&put.key, put.record, put.revision, format);
-            match put.record {
-                Record::Fence(fence::Record::Fence(fence)) => own.fences.add(&put, fence, bytes),
-                other => own.rows.add(&put, about(&put.key, other), bytes),
+            match put.record.as_fence() {
+                Some(fence) => own.fences.add(&put, fence, bytes),
+                None => own.rows.add(&put, about(&put.key, put.record), bytes),
             }
         }
         own

@@ -7,7 +7,7 @@ use fencepost_kernel::{
     key::Kind,
     lane,
     merge::Merge,
-    row::{CommitId, Record},
+    row::{CommitId, OnDrop, Record},
 };
 
 use super::{
@@ -19,13 +19,13 @@ use super::{
 };
 use crate::{WriteSet, judge::Judged};
 
-/// The rows to lock before a set is judged: all that it names, except entries that it drops, which no other transaction
-/// changes, and notices between nodes that it drops, which are deleted only where no transaction holds them.
+/// The rows to lock before a set is judged: all that it names, but for those among its drops that need no lock: entries, which
+/// no other transaction changes, and notices between nodes, which are deleted only where no transaction holds them.
 pub(super) fn touched(set: &WriteSet) -> impl Iterator<Item = RowKey> {
     let also = &set.also;
     let writes = set.writes.iter().map(|write| write.key);
     let merged = also.merges.iter().map(Merge::key);
-    let drops = also.drops.iter().copied().filter(|key| !matches!(key.kind, Kind::Entry | Kind::LaneNotice));
+    let drops = also.drops.iter().copied().filter(|key| key.kind.spec().on_drop == OnDrop::Lock);
     writes.chain(also.held.iter().map(|(key, _)| *key)).chain(merged).chain(drops)
 }
 
@@ -50,9 +50,9 @@ pub(super) async fn write(
     let columns = Columns::new(puts.chain(guards), format);
     let gone = judged.changes.iter().filter(|change| change.after.is_none()).map(|change| &change.key);
     let gone: Keys = gone.chain(absent.iter().map(|(key, _)| key)).collect();
-    let dropped_notices =
-        applied(sets, judged).flat_map(|set| &set.also.drops).filter(|key| key.kind == Kind::LaneNotice);
-    let dropped_notices: Keys = dropped_notices.filter(|key| !changes(judged, key)).collect();
+    let unless_held = applied(sets, judged).flat_map(|set| &set.also.drops);
+    let unless_held = unless_held.filter(|key| key.kind.spec().on_drop == OnDrop::SkipHeld);
+    let unless_held: Keys = unless_held.filter(|key| !changes(judged, key)).collect();
     let floor = floor.map(Stamp);
     let mut steps: Vec<(&'static str, Vec<Param<'_>>)> = Vec::with_capacity(6);
     if columns.has_fences() {
@@ -67,8 +67,8 @@ pub(super) async fn write(
     if !gone.ids.is_empty() {
         steps.push((sql::DELETE_ROWS, vec![&gone.ids, &gone.kinds]));
     }
-    if !dropped_notices.ids.is_empty() {
-        steps.push((sql::DELETE_NOTICES, vec![&dropped_notices.ids, &dropped_notices.kinds]));
+    if !unless_held.ids.is_empty() {
+        steps.push((sql::DELETE_UNLESS_HELD, vec![&unless_held.ids, &unless_held.kinds]));
     }
     if let Some(floor) = &floor {
         steps.push((sql::FLOOR, vec![&node, floor]));

@@ -118,11 +118,11 @@ fn a_store_without_one_of_its_files_is_damaged_and_left_as_it_is() {
     for file in ["version", "keyspaces/1/current", "keyspaces/0/current", "keyspaces"] {
         let dir = root.path().join(file.replace('/', "-"));
         copy(&sound, &dir);
-        let aside = root.path().join("aside");
-        fs::rename(dir.join("db").join(file), &aside).unwrap();
+        let moved = root.path().join("moved");
+        fs::rename(dir.join("db").join(file), &moved).unwrap();
         let refused = refusal(&dir);
         assert!(refused.contains("damaged") && refused.contains("move the directory aside"), "{file}: {refused}");
-        fs::rename(&aside, dir.join("db").join(file)).unwrap();
+        fs::rename(&moved, dir.join("db").join(file)).unwrap();
         assert_eq!(rows(&dir), (0..COMMITS).collect::<Vec<_>>());
     }
 }

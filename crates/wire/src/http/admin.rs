@@ -207,7 +207,7 @@ fn repetitions(repeated: &Repetitions) -> Vec<u8> {
         }
         let line = Object::new().value("seq", one.seq).text("state", one.phase.name());
         let line = match &one.fence {
-            Some(fence) => stand(line.time("firstSeenAt", fence.first_seen), fence),
+            Some(fence) => with_state_time(line.time("firstSeenAt", fence.first_seen), fence),
             None => line,
         };
         list.extend_from_slice(&line.end());
@@ -217,7 +217,7 @@ fn repetitions(repeated: &Repetitions) -> Vec<u8> {
 }
 
 // Adds the time that belongs to the fence's state: of the seal, the end of the lease, or the release.
-fn stand(body: Object, fence: &Fence) -> Object {
+fn with_state_time(body: Object, fence: &Fence) -> Object {
     match &fence.state {
         FenceState::Sealed { receipt, at, .. } => body.time("sealedAt", *at).text("resultUrn", &receipt.effect_id),
         FenceState::Pending { lease_expires, .. } => body.time("leaseExpiresAt", *lease_expires),
@@ -227,7 +227,8 @@ fn stand(body: Object, fence: &Fence) -> Object {
 
 fn explained(body: Object, explanation: &Explanation) -> Vec<u8> {
     let fence = &explanation.fence;
-    let mut body = stand(body.text("state", explanation.phase.name()).time("firstSeenAt", fence.first_seen), fence);
+    let mut body =
+        with_state_time(body.text("state", explanation.phase.name()).time("firstSeenAt", fence.first_seen), fence);
     if let Some(expires) = fence.expires_at() {
         body = body.time("expiresAt", expires);
     }

@@ -58,15 +58,15 @@ impl KafkaSink {
     }
 
     /// The message key of a warehouse's events.
-    fn key(&self, route: &WarehouseTransport) -> String {
-        let account = self.settings.account.as_deref().unwrap_or(route.planner.as_str());
-        format!("frn:{account}:wms:warehouse/{}", route.warehouse)
+    fn key(&self, of: &WarehouseTransport) -> String {
+        let account = self.settings.account.as_deref().unwrap_or(of.planner.as_str());
+        format!("frn:{account}:wms:warehouse/{}", of.warehouse)
     }
 
     /// Makes one attempt at a delivery.
     pub async fn attempt(self, delivery: Delivery) -> Result<(), AttemptFailure> {
         let Transport::Kafka { topic } = &delivery.transport.transport else {
-            return Err(AttemptFailure::Away(ReceiverAnswer::new(None, "the route is no topic")));
+            return Err(AttemptFailure::Away(ReceiverAnswer::new(None, "the transport is not a topic")));
         };
         let key = self.key(&delivery.transport);
         let (seq, prev, attempt) =

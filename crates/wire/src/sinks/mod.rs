@@ -22,10 +22,10 @@ pub struct Sinks {
 }
 
 impl Sink for Sinks {
-    fn host(&self, route: &WarehouseTransport) -> String {
-        match &route.transport {
+    fn host(&self, of: &WarehouseTransport) -> String {
+        match &of.transport {
             Transport::Kafka { topic } => format!("kafka:{topic}"),
-            _ => self.webhook.host(route),
+            _ => self.webhook.host(of),
         }
     }
 

@@ -217,6 +217,7 @@ async fn an_answer_that_waits_for_its_service_is_not_given_up() {
     let front = Front::start(Limits { write_wait_ms_max: TINY_MS, ..patient() }).await;
     let mut client = Speaker::to(&front).await;
     let paused = client.send(get("/paused")).await;
+    // A sleep, since what must not happen is that time alone ends the answer.
     tokio::time::sleep(Duration::from_millis(4 * TINY_MS)).await;
     front.seen.release.notify_one();
     assert_eq!(text(paused).await, "before after");

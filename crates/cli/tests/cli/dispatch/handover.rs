@@ -145,7 +145,7 @@ fn events_of_a_node_that_died_while_the_database_was_away_are_sent_by_another() 
     owed(&town, 0, LANES);
     town.postgres.kill();
     town.nodes[0].take().unwrap().kill();
-    // When it is back, no node has been seen for longer than a lease.
+    // When it is back, no node has been seen for longer than a lease. A sleep, since only time passes meanwhile.
     thread::sleep(SILENCE_MAX);
     town.postgres.restart();
     town.receiver.until_for(2 * LANES, TAKEOVER_MAX);
@@ -192,7 +192,7 @@ fn a_database_whose_clock_is_set_back_stops_no_lane() {
     planner.release("before", "WH-1");
     town.receiver.until(1);
     town.postgres.sql(&town.store, "UPDATE back SET by = '30 s'");
-    // Past what the node already knew that it may send.
+    // Past what the node already knew that it may send: a time of its own clock, which shows nowhere.
     thread::sleep(SILENCE_MAX);
     planner.release("after", "WH-1");
     planner.pushed("WH-2", &town.receiver);

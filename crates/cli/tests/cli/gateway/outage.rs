@@ -46,7 +46,8 @@ fn an_effect_under_way_past_its_lease_is_not_done_again_by_its_node() {
     let mut client = asked.begin(world.address());
     world.upstream.until(1);
     postgres.kill();
-    // No renewal gets through: its lease is over when the database is back, and the next renewal is mostly later than this.
+    // No renewal gets through: its lease is over when the database is back, and the next renewal is mostly later than this. A
+    // sleep, since the lease runs out by time alone, and the store that could say so is away.
     std::thread::sleep(std::time::Duration::from_millis(3_100));
     postgres.restart();
     let told = until("the database is back", || Some(world.send(&asked)).filter(|answer| answer.status != 503));

@@ -20,7 +20,7 @@ routes:
     replay: { status: 200, header: "X-Nexa-Replayed: true" }
 "#;
 
-/// Headers of an answer that may be kept; `idempotency-expires` aside, which is ours.
+/// Headers of an answer that may be kept, without `idempotency-expires`, which is ours.
 const KEPT: [&str; 5] = ["content-type", "content-encoding", "content-language", "location", "etag"];
 
 #[test]

@@ -266,16 +266,14 @@ impl GrantedCall {
         };
         let target = self.claim.target();
         record(&self.call, target, &reply, &Told { op: "seal", effect_id: Some(&effect_id), source: self.source() });
-        match reply {
-            Reply::Fence(fence::Reply::Sealed { expires, .. }) => Ok(expires),
-            refused => {
-                let late = "the upstream's answer";
-                let ended = ended_by_person(&self.call, target, self.effect_guard.token(), &refused, late).await;
-                // Where that cannot be read, the refusal itself is still true.
-                let ended = ended.unwrap_or_default();
-                Err(ended.unwrap_or_else(|| reply::refusal(&self.call, target, &refused)))
-            }
+        if let Reply::Fence(fence::Reply::Sealed { expires, .. }) = reply {
+            return Ok(expires);
         }
+        let late = "the upstream's answer";
+        let ended = ended_by_person(&self.call, target, self.effect_guard.token(), &reply, late).await;
+        // Where that cannot be read, the refusal itself is still true.
+        let ended = ended.unwrap_or_default();
+        Err(ended.unwrap_or_else(|| reply::refusal(&self.call, target, &reply)))
     }
 
     /// The id that the upstream itself gives, then the one that the rule points at, then what HTTP has. Without any of

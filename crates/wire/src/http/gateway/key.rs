@@ -149,7 +149,7 @@ impl Places<'_> {
         let mut values = self.parts.headers.get_all(name).iter();
         let bad = |why: &str| Problem::new(Code::Malformed, format!("the header {name} {why}"));
         if let Some(other) = self.parts.headers.keys().find(|other| spelling::same_header(name, other.as_str())) {
-            return Err(bad(&format!("stands beside {other}, which some servers take for the same")));
+            return Err(bad(&format!("comes with {other}, which some servers take for the same")));
         }
         match (values.next(), values.next()) {
             (Some(value), None) => match value.to_str() {
@@ -157,7 +157,7 @@ impl Places<'_> {
                 Err(_) => Err(bad("is not visible ASCII")),
             },
             (None, _) => Ok(None),
-            _ => Err(bad("stands twice")),
+            _ => Err(bad("appears twice")),
         }
     }
 
@@ -181,10 +181,10 @@ impl Places<'_> {
                     continue;
                 }
                 if pair.len() != piece.len() {
-                    return Err(bad(format!("`{name}` stands beside a semicolon in the query; write it as %3B")));
+                    return Err(bad(format!("`{name}` is next to a semicolon in the query; write it as %3B")));
                 }
                 if found.replace(decode(value, Plus::Space)?).is_some() {
-                    return Err(bad(format!("`{name}` stands twice in the query")));
+                    return Err(bad(format!("`{name}` appears twice in the query")));
                 }
             }
         }

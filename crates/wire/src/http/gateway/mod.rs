@@ -262,45 +262,35 @@ async fn act(
     let reply = engine.claim_flagged(Command::Fence(fence::Command::Claim(claim)), wait, &is_waiting).await?;
     let source = told.as_ref().map(|source| (source.kind.as_str(), source.id.as_str()));
     record(&call, &target, &reply, &Told { op: "claim", effect_id: None, source });
-    match reply {
-        Reply::Fence(fence::Reply::New(granted)) => {
-            match call.app.gateway.in_flight_effects.begin(target.key, granted.token) {
-                Ok(effect_guard) => {
-                    let patience = Patience(call.policy.gateway.settle_for);
-                    let (claim, effect_guard) =
-                        (Claim::granted(engine, target, granted, lease_ms, patience), Arc::new(effect_guard));
-                    let client = Client::Tenant(claim.target().tenant.clone());
-                    let place = call.app.gateway.places.take(&entry.endpoint, client);
-                    let granted_call = GrantedCall {
-                        call,
-                        entry,
-                        claim,
-                        effect_guard,
-                        source: told,
-                        signed: None,
-                        place: None,
-                        _turn: turn,
-                    };
-                    Ok(granted_call.call_and_settle(place).await)
-                }
-                // Its lease ran out here, since the store was away, and it is still under way.
-                Err(Known::Done) => Err(granted_call::unconfirmed(&target)),
-                Err(Known::UnderWay) => {
-                    // This claim overwrote the trace of the request under way, so it is not known any more.
-                    let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
-                    let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
-                    decided::refused(&call, &entry, &target, &held)
-                }
-            }
+    if let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = reply {
+        call.app.metrics.dropped(&entry.endpoint, &target.tenant);
+        if let State::Sealed { receipt, .. } = &fence.state {
+            call.room_for(receipt.body.len())?;
         }
-        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => {
-            call.app.metrics.dropped(&entry.endpoint, &target.tenant);
-            if let State::Sealed { receipt, .. } = &fence.state {
-                call.room_for(receipt.body.len())?;
-            }
-            replay::answer(&call.app, &entry, &target, &fence).await
+        return replay::answer(&call.app, &entry, &target, &fence).await;
+    }
+    let Reply::Fence(fence::Reply::New(granted)) = reply else {
+        return decided::refused(&call, &entry, &target, &reply);
+    };
+    match call.app.gateway.in_flight_effects.begin(target.key, granted.token) {
+        Ok(effect_guard) => {
+            let patience = Patience(call.policy.gateway.settle_for);
+            let (claim, effect_guard) =
+                (Claim::granted(engine, target, granted, lease_ms, patience), Arc::new(effect_guard));
+            let client = Client::Tenant(claim.target().tenant.clone());
+            let place = call.app.gateway.places.take(&entry.endpoint, client);
+            let granted_call =
+                GrantedCall { call, entry, claim, effect_guard, source: told, signed: None, place: None, _turn: turn };
+            Ok(granted_call.call_and_settle(place).await)
         }
-        refused => decided::refused(&call, &entry, &target, &refused),
+        // Its lease ran out here, since the store was away, and it is still under way.
+        Err(Known::Done) => Err(granted_call::unconfirmed(&target)),
+        Err(Known::UnderWay) => {
+            // This claim overwrote the trace of the request under way, so it is not known any more.
+            let (lease_expires, first_seen) = (granted.lease_expires, granted.first_seen);
+            let held = Reply::Fence(fence::Reply::InFlight { lease_expires, first_seen, held_by: None });
+            decided::refused(&call, &entry, &target, &held)
+        }
     }
 }
 

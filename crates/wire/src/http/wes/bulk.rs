@@ -201,14 +201,14 @@ async fn redrive(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> 
 async fn preview(call: &Call, meant: &[Meant], ask: &Ask, tally: &mut Tally) -> Result<(), Problem> {
     let dispatch = dispatch(call)?;
     let now = call.app.fencepost.engine().now();
-    let mut routes: HashMap<(Tenant, String), Option<u64>> = HashMap::new();
+    let mut retention_ms: HashMap<(Tenant, String), Option<u64>> = HashMap::new();
     for Meant { lane, seq, letter } in meant {
         let warehouse = (letter.tenant.clone(), letter.entry.subject.clone());
-        let retain_ms = match routes.get(&warehouse) {
+        let retain_ms = match retention_ms.get(&warehouse) {
             Some(known) => *known,
             None => {
-                let route = dispatch.transport(&warehouse.0, &warehouse.1).await?;
-                *routes.entry(warehouse).or_insert(route.map(|route| route.receiver_retain_ms))
+                let transport = dispatch.transport(&warehouse.0, &warehouse.1).await?;
+                *retention_ms.entry(warehouse).or_insert(transport.map(|known| known.receiver_retain_ms))
             }
         };
         let problem = match (letter.cancelled_by.as_deref(), retain_ms) {

@@ -166,29 +166,36 @@ fn answered(
         Target::new(planner.clone(), scope.clone(), fields, None).map_err(|wrong| request::wrong_key(scope, &wrong))?;
     let told = Told { op: "publish", effect_id: Some(envelope.correlation_id), source: envelope.document };
     fences::record(call, &target, reply, &told);
-    match reply {
-        Reply::Dispatch(kernel::Reply::Published { publication, expires }) => {
+    if let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = reply {
+        return match (kernel::PublishReceipt::of(fence), &fence.state) {
+            (Some(publication), FenceState::Sealed { expires, .. }) => {
+                let body = published(&publication, Repeated::Yes);
+                Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(body) })
+            }
+            _ => Err(Problem::new(Code::Internal, "no receipt")),
+        };
+    }
+    let Reply::Dispatch(decided) = reply else { return reply::answer(call, &target, reply) };
+    match decided {
+        kernel::Reply::Published { publication, expires } => {
             let body = published(publication, Repeated::No);
             Ok(Answer { status: StatusCode::ACCEPTED, expires: Some(*expires), ..Answer::ok(body) })
         }
-        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => {
-            match (kernel::PublishReceipt::of(fence), &fence.state) {
-                (Some(publication), FenceState::Sealed { expires, .. }) => {
-                    let body = published(&publication, Repeated::Yes);
-                    Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(body) })
-                }
-                _ => Err(Problem::new(Code::Internal, "no receipt")),
-            }
-        }
-        Reply::Dispatch(kernel::Reply::NoTransport) => {
+        kernel::Reply::NoTransport => {
             let detail = format!("warehouse {:?} has no transport: PUT one first", envelope.warehouse);
             Err(Problem::new(Code::NoTransport, detail))
         }
-        Reply::Dispatch(kernel::Reply::UnknownOriginal) => Err(Problem::new(
+        kernel::Reply::UnknownOriginal => Err(Problem::new(
             Code::UnknownOriginal,
             format!("no event {:?} was ever published", envelope.cancels.unwrap_or_default()),
         )),
-        other => reply::answer(call, &target, other),
+        kernel::Reply::TransportPut { .. }
+        | kernel::Reply::NotDrained { .. }
+        | kernel::Reply::NoLetter
+        | kernel::Reply::LetterCancelled { .. }
+        | kernel::Reply::PastRetention { .. }
+        | kernel::Reply::LetterDecided(_)
+        | kernel::Reply::Letter { .. } => reply::answer(call, &target, reply),
     }
 }
 

@@ -46,12 +46,12 @@ pub(super) async fn put(call: &Call) -> Result<Response, Problem> {
     let warehouse = warehouse(call)?;
     allowed(&call.caller.warehouses, &warehouse)?;
     let known = dispatch.transport(&planner, &warehouse).await?;
-    let (route, drain) = route(call, &planner, &warehouse, known.as_deref()).await?;
-    let reply = dispatch.put_transport(route.clone(), drain).await?;
+    let (wanted, drain) = requested(call, &planner, &warehouse, known.as_deref()).await?;
+    let reply = dispatch.put_transport(wanted.clone(), drain).await?;
     audit(call, "transport", reply.decision(), &planner, &[("warehouse_id", &warehouse)]);
     match reply {
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::TransportPut { replay }) => {
-            let body = named(&route).value("replay", replay).end();
+            let body = named(&wanted).value("replay", replay).end();
             Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
         }
         Reply::Dispatch(fencepost_kernel::dispatch::Reply::NotDrained { lane, tail, settled }) => {
@@ -77,7 +77,7 @@ pub(super) async fn get(call: &Call) -> Result<Response, Problem> {
     allowed(visible.warehouses, &warehouse)?;
     let planner = visible.planner.ok_or_else(|| malformed("name the planner with `planner_id=`"))?;
     match dispatch(call)?.transport(&planner, &warehouse).await? {
-        Some(route) => Ok(Answer::ok(shown(&route)).response()),
+        Some(known) => Ok(Answer::ok(shown(&known)).response()),
         None => Err(Problem::new(Code::UnknownWarehouse, format!("warehouse {warehouse:?} has no transport"))),
     }
 }
@@ -87,8 +87,8 @@ fn warehouse(call: &Call) -> Result<String, Problem> {
     envelope::warehouse(&name, "warehouse_id").map(str::to_owned).map_err(|refusal| wrong(&refusal))
 }
 
-// The requested rule, and how long the request waits for a lane to be drained.
-async fn route(
+// The requested transport, and how long the request waits for a lane to be drained.
+async fn requested(
     call: &Call,
     planner: &Tenant,
     warehouse: &str,
@@ -133,9 +133,9 @@ async fn route(
     let drain = node.get("drain").map_or(Ok(None), drain)?;
     let (planner, warehouse) = (planner.clone(), warehouse.to_owned());
     // Its time is set when it is decided.
-    let route =
+    let wanted =
         WarehouseTransport { planner, warehouse, executor, transport, after_dead, receiver_retain_ms, at: Millis(0) };
-    Ok((route, drain))
+    Ok((wanted, drain))
 }
 
 // The executor that works there and serves this planner. Where only one does, the request need not name it.
@@ -251,17 +251,17 @@ fn drain(node: &JsonNode<'_>) -> Result<Option<Duration>, Problem> {
     }
 }
 
-fn named(route: &WarehouseTransport) -> Object {
+fn named(of: &WarehouseTransport) -> Object {
     Object::new()
-        .text("warehouse_id", &route.warehouse)
-        .text("executor_id", &route.executor)
-        .text("transport", route.transport.name())
-        .text("lane", &route.purpose().name(&route.planner))
-        .text("lane_id", &route.lane().to_string())
+        .text("warehouse_id", &of.warehouse)
+        .text("executor_id", &of.executor)
+        .text("transport", of.transport.name())
+        .text("lane", &of.purpose().name(&of.planner))
+        .text("lane_id", &of.lane().to_string())
 }
 
-fn shown(route: &WarehouseTransport) -> Vec<u8> {
-    let transport = match &route.transport {
+fn shown(of: &WarehouseTransport) -> Vec<u8> {
+    let transport = match &of.transport {
         Transport::Webhook(webhook) => Object::new()
             .text("url", &shown_url(&webhook.url))
             .value("secrets", webhook.secrets.len())
@@ -270,15 +270,15 @@ fn shown(route: &WarehouseTransport) -> Vec<u8> {
         Transport::Kafka { topic } => Object::new().text("topic", topic).end(),
         Transport::Poll => Object::new().end(),
     };
-    let after_dead = match route.after_dead {
+    let after_dead = match of.after_dead {
         AfterDead::Continue => "continue",
         AfterDead::Block => "block",
     };
-    named(route)
-        .text("planner_id", route.planner.as_str())
-        .raw(route.transport.name(), &transport)
+    named(of)
+        .text("planner_id", of.planner.as_str())
+        .raw(of.transport.name(), &transport)
         .text("after_dead_letter", after_dead)
-        .text("receiver_retention", &duration::display(route.receiver_retain_ms))
-        .time("changed_at", route.at)
+        .text("receiver_retention", &duration::display(of.receiver_retain_ms))
+        .time("changed_at", of.at)
         .end()
 }

@@ -116,7 +116,6 @@ trait Pipe: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Pipe for T {}
 
-/// An open connection.
 pub(super) struct Link {
     pipe: Pin<Box<dyn Pipe>>,
     /// Whether too many are open to keep this one for later: idle ones to many hosts use up file descriptors.

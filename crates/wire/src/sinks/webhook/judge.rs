@@ -116,7 +116,7 @@ pub(super) fn target(uri: &Uri) -> Result<Target, String> {
     };
     let authority = uri.authority().ok_or("the url has no host")?;
     if authority.as_str().contains('@') {
-        return Err("the url holds credentials: a route has secrets for that".to_owned());
+        return Err("the url holds credentials: put them into `secret`".to_owned());
     }
     let host = authority.host();
     let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {

@@ -98,7 +98,7 @@ impl WebhookSink {
 
     async fn attempt(self, delivery: Delivery) -> Result<(), AttemptFailure> {
         let Transport::Webhook(webhook) = &delivery.transport.transport else {
-            return Err(later("the route is no webhook"));
+            return Err(later("the transport is not a webhook"));
         };
         // A missing key is this node's fault, not the event's: it must not make the event a dead letter.
         let away = |why: String| AttemptFailure::Away(ReceiverAnswer::new(None, &why));
@@ -121,8 +121,8 @@ impl WebhookSink {
 }
 
 impl Sink for WebhookSink {
-    fn host(&self, route: &WarehouseTransport) -> String {
-        match &route.transport {
+    fn host(&self, of: &WarehouseTransport) -> String {
+        match &of.transport {
             Transport::Webhook(webhook) => {
                 let origin = origin(&webhook.url);
                 judge::read(origin).map_or_else(|_| origin.to_owned(), |(_, target)| target.name())

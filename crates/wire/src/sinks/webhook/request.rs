@@ -34,7 +34,7 @@ pub(super) struct Signing<'a> {
 
 pub(super) fn request(delivery: &Delivery, uri: Uri, signing: &Signing<'_>) -> Result<Request<Full<Bytes>>, String> {
     let Signing { secrets, standard, at_s } = *signing;
-    let [newest, older @ ..] = secrets else { return Err("the route has no secret to sign with".to_owned()) };
+    let [newest, older @ ..] = secrets else { return Err("the transport has no secret to sign with".to_owned()) };
     let body = &delivery.entry.body;
     let lane = signature::lane_text(&delivery.lane);
     let Delivery { seq, prev_seq, attempt, .. } = *delivery;

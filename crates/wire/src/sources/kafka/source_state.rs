@@ -22,7 +22,6 @@ use crate::{
 /// The same trouble is logged again only after this long.
 const TROUBLE_EVERY: Duration = Duration::from_secs(10);
 
-/// The shared state.
 pub(super) struct SourceState {
     pub consumer: queue::Consumer,
     pub handler: MessageHandler,
