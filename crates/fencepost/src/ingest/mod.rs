@@ -37,7 +37,7 @@ impl IngestRules {
     /// The rules of a policy; none where its store cannot keep items.
     pub fn of(policy: &Policy) -> Option<Self> {
         let scope = policy.scope(SCOPE).ok()?.clone();
-        Some(Self { scope, collections: policy.collections.clone(), settings: policy.ingest.clone() })
+        Some(Self { scope, collections: policy.collections.clone(), settings: policy.ingest })
     }
 
     // Content that was right when it was sent may not be under the rules of today.
