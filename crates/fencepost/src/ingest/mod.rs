@@ -27,7 +27,7 @@ use crate::engine::{Engine, Error};
 pub struct IngestRules {
     /// The scope of the requests' fences.
     pub scope: Arc<Scope>,
-    /// What items there are.
+    /// The kinds of items.
     pub collections: Arc<Collections>,
     /// Limits and switches.
     pub settings: IngestSettings,

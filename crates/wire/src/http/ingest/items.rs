@@ -143,25 +143,24 @@ fn told(
     let target = ingest.target(&request.tenant, &request.correlation_id)?;
     let told = Told { op: "ingest", effect_id: None, source: Some(("ingest", &collection.name)) };
     fences::record(call, &target, reply, &told);
-    match reply {
-        Reply::Item(item::Reply::Submitted { verdicts, answer, expires }) => {
-            counted(call, request, collection, verdicts);
-            Ok(Answer { expires: *expires, ..Answer::ok(answer.to_vec()) }.response())
-        }
-        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match &fence.state {
+    if let Reply::Item(item::Reply::Submitted { verdicts, answer, expires }) = reply {
+        counted(call, request, collection, verdicts);
+        return Ok(Answer { expires: *expires, ..Answer::ok(answer.to_vec()) }.response());
+    }
+    if let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = reply {
+        return match &fence.state {
             State::Sealed { receipt, expires, .. } => {
                 call.room_for(receipt.body.len())?;
                 Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(receipt.body.to_vec()) }.response())
             }
             State::Pending { .. } | State::Released { .. } => Err(Problem::new(Code::Internal, "no receipt")),
-        },
-        Reply::Fence(fence::Reply::Conflict(mismatch)) => {
-            let reused =
-                reply::conflict(call, &target, mismatch, Show::Diff).recoded(Code::CorrelationIdReused, REUSED);
-            Err(reply::explained(reused, &target.key))
-        }
-        other => Err(reply::refusal(call, &target, other)),
+        };
     }
+    if let Reply::Fence(fence::Reply::Conflict(mismatch)) = reply {
+        let reused = reply::conflict(call, &target, mismatch, Show::Diff).recoded(Code::CorrelationIdReused, REUSED);
+        return Err(reply::explained(reused, &target.key));
+    }
+    Err(reply::refusal(call, &target, reply))
 }
 
 const REUSED: &str = "this X-Correlation-Id was first used for another request: other items, another path or another mode; \

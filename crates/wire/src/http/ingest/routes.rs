@@ -99,19 +99,19 @@ pub(in crate::http) const ROUTES: &[Route] = &[
     submit!(
         "master/{collection}",
         "submitMaster",
-        "Send master data: each item is accepted, known already, set aside or refused",
+        "Send master data: each item is accepted, known already, put in quarantine or refused",
         items::master
     ),
     submit!(
         "documents/{collection}",
         "submitDocuments",
-        "Send documents: each is accepted, known already, set aside or refused",
+        "Send documents: each is accepted, known already, put in quarantine or refused",
         items::documents
     ),
     submit!(
         "inventory/{collection}",
         "submitInventory",
-        "Send inventory records: each is accepted, known already, set aside or refused",
+        "Send inventory records: each is accepted, known already, put in quarantine or refused",
         items::inventory
     ),
     look!("master/{collection}/{source_id}", "getMaster", "An item of master data", read::master),
