@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    super::server::{dev, dev_with},
+    super::server::{dev, dev_with, until},
     sending::{Sender, at, body, sku, uom},
 };
 
@@ -112,4 +112,18 @@ fn refused_request_leaves_its_id_free() {
     }
     acme.delete("master/uoms/nothing", "unknown").problem(404, "unknown-item");
     assert_eq!(acme.send("master/uoms", "unknown", &[uom("KG")]).ok(200)["results"][0]["status"], "ACCEPTED");
+}
+
+#[test]
+fn id_is_fresh_again_after_its_retention_and_items_are_remembered_longer() {
+    let server = dev_with("scopes: { WMS_INGEST: { key: [correlation_id], retain: 1s, source: ingest } }");
+    let mut acme = Sender::acme(&server);
+    let first = acme.send("master/uoms", ID, &[at(uom("EA"), 1)]);
+    assert_eq!(first.ok(200)["summary"]["accepted"], 1);
+    let again = until("the id is fresh", || {
+        let answer = acme.send("master/uoms", ID, &[at(uom("EA"), 1)]);
+        assert!(answer.header("idempotency-replayed").is_none() || answer.body == first.body);
+        answer.header("idempotency-replayed").is_none().then_some(answer)
+    });
+    assert_eq!(again.ok(200)["summary"]["replay"], 1, "the version is known for ever");
 }
