@@ -144,17 +144,17 @@ struct Draft<'s, R> {
 
 impl<R: Rows> Draft<'_, R> {
     fn item(&self, item: ItemId) -> Option<&Arc<Item>> {
-        match self.puts.get(&RowKey::item(item)) {
-            Some(Record::Item(item)) => Some(item),
-            _ => item_of(self.rows, item),
+        if let Some(Record::Item(item)) = self.puts.get(&RowKey::item(item)) {
+            return Some(item);
         }
+        item_of(self.rows, item)
     }
 
     fn quarantined(&self, item: ItemId) -> Option<&Arc<Quarantined>> {
-        match self.puts.get(&RowKey::quarantine(item)) {
-            Some(Record::Quarantined(quarantined)) => Some(quarantined),
-            _ => quarantined_of(self.rows, item),
+        if let Some(Record::Quarantined(quarantined)) = self.puts.get(&RowKey::quarantine(item)) {
+            return Some(quarantined);
         }
+        quarantined_of(self.rows, item)
     }
 
     // The item's row says whether there is one: without, the row of the quarantine need not be loaded.
