@@ -2,10 +2,12 @@
 //! Never asks whether something that an item refers to is there: the decision does. The only rules on what an item must be;
 //! called for requests and for items that come out of quarantine.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use fencepost_kernel::{
     Tenant,
-    item::{Change, Fault, ItemId, ItemVersion, Missing, Put, Reference},
+    item::{COLLECTION_LEN, Change, ItemFault, ItemId, ItemVersion, Missing, Put, Reference},
     json::{self, JsonNode},
 };
 use fencepost_policy::collections::{Collection, VersionOrder};
@@ -23,9 +25,10 @@ const REFERENCES_MAX: usize = 1_000;
 /// The changes that a list of items asks for, in its order. An item that is not what its collection asks for is one that
 /// changes nothing. `whole` is the document that the nodes were read from: items share its bytes.
 pub fn read_items(collection: &Collection, tenant: &Tenant, items: &[JsonNode<'_>], whole: &Bytes) -> Vec<Change> {
+    let mut ids = ItemIds { tenant, prefixes: Vec::new() };
     items
         .iter()
-        .map(|item| match read_item(collection, tenant, item, whole.slice_ref(item.raw.as_bytes())) {
+        .map(|item| match read_item(collection, &mut ids, item, whole.slice_ref(item.raw.as_bytes())) {
             Ok(put) => Change::Put(put),
             Err(faults) => {
                 let source_id = item.get("source_id").and_then(JsonNode::as_str).map(|id| shortened(id).to_owned());
@@ -36,18 +39,26 @@ pub fn read_items(collection: &Collection, tenant: &Tenant, items: &[JsonNode<'_
 }
 
 /// The same for an item that was kept as it was sent.
-pub(super) fn read_kept(collection: &Collection, tenant: &Tenant, content: &Bytes) -> Result<Put, Vec<Fault>> {
+pub(super) fn read_kept(collection: &Collection, tenant: &Tenant, content: &Bytes) -> Result<Put, Vec<ItemFault>> {
     let node = json::parse(content).map_err(|bad| vec![fault("", bad.to_string())])?;
-    read_item(collection, tenant, &node, content.clone())
+    read_item(collection, &mut ItemIds { tenant, prefixes: Vec::new() }, &node, content.clone())
 }
 
-fn read_item(collection: &Collection, tenant: &Tenant, item: &JsonNode<'_>, content: Bytes) -> Result<Put, Vec<Fault>> {
+fn read_item(
+    collection: &Collection,
+    ids: &mut ItemIds<'_>,
+    item: &JsonNode<'_>,
+    content: Bytes,
+) -> Result<Put, Vec<ItemFault>> {
     let source_id = source_id(item).map_err(|message| vec![fault("/source_id", message)])?;
     let version = version(collection.order, item).map_err(|message| vec![fault("/source_version", message)])?;
     let value = to_value(item);
     let faults = collection.faults(&value, FAULTS_MAX);
     if !faults.is_empty() {
-        return Err(faults.into_iter().map(|told| Fault { pointer: told.pointer, message: told.message }).collect());
+        return Err(faults
+            .into_iter()
+            .map(|told| ItemFault { pointer: told.pointer, message: told.message })
+            .collect());
     }
     let named = collection.references_of(&value);
     if named.len() > REFERENCES_MAX {
@@ -60,7 +71,7 @@ fn read_item(collection: &Collection, tenant: &Tenant, item: &JsonNode<'_>, cont
             return Err(vec![fault(&reference.at, format!("a source id has 1 to {SOURCE_ID_BYTES_MAX} bytes"))]);
         }
         references.push(Reference {
-            item: ItemId::new(tenant, &reference.to, id),
+            item: ids.of(&reference.to, id),
             missing: Missing {
                 collection: reference.to.clone(),
                 source_id: id.to_owned(),
@@ -69,13 +80,31 @@ fn read_item(collection: &Collection, tenant: &Tenant, item: &JsonNode<'_>, cont
         });
     }
     Ok(Put {
-        item: ItemId::new(tenant, &collection.name, source_id),
+        item: ids.of(&collection.name, source_id),
         collection: collection.name.clone(),
         source_id: source_id.to_owned(),
         version,
         content,
         references,
     })
+}
+
+/// Ids of a tenant's items. The prefix of a collection is a digest, and is made once a request.
+struct ItemIds<'t> {
+    tenant: &'t Tenant,
+    prefixes: Vec<(Arc<str>, [u8; COLLECTION_LEN])>,
+}
+
+impl ItemIds<'_> {
+    fn of(&mut self, collection: &Arc<str>, source_id: &str) -> ItemId {
+        let known = self.prefixes.iter().find(|(name, _)| name == collection).map(|(_, prefix)| *prefix);
+        let prefix = known.unwrap_or_else(|| {
+            let prefix = ItemId::collection_prefix(self.tenant, collection);
+            self.prefixes.push((collection.clone(), prefix));
+            prefix
+        });
+        ItemId::under(prefix, self.tenant, collection, source_id)
+    }
 }
 
 fn source_id<'n>(item: &'n JsonNode<'_>) -> Result<&'n str, String> {
@@ -149,8 +178,8 @@ fn number(text: &str) -> Value {
     Number::from_f64(number).map_or(Value::Null, Value::Number)
 }
 
-fn fault(pointer: &str, message: impl Into<String>) -> Fault {
-    Fault { pointer: pointer.to_owned(), message: message.into() }
+fn fault(pointer: &str, message: impl Into<String>) -> ItemFault {
+    ItemFault { pointer: pointer.to_owned(), message: message.into() }
 }
 
 fn shortened(id: &str) -> &str {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Scope, Tenant,
     fence::{ClaimFence, HolderTrace, Source, Target, body::Body},
-    item::{self, Change, Fault, Item, ItemId, Put, QuarantineId, Quarantined, Replaced, Submit, Verdict},
+    item::{self, Change, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced, Submit, Verdict},
     key::Kind,
 };
 use fencepost_policy::{Policy, collections::Collections, ingest::IngestSettings};
@@ -41,10 +41,10 @@ impl IngestRules {
     }
 
     // Content that was right when it was sent may not be under the rules of today.
-    fn read_kept(&self, quarantined: &Quarantined) -> Result<Put, Vec<Fault>> {
+    fn read_kept(&self, quarantined: &Quarantined) -> Result<Put, Vec<ItemFault>> {
         let Some(collection) = self.collections.get(&quarantined.collection) else {
             let message = format!("there is no collection {:?} any more", &*quarantined.collection);
-            return Err(vec![Fault { pointer: String::new(), message }]);
+            return Err(vec![ItemFault { pointer: String::new(), message }]);
         };
         items::read_kept(collection, &quarantined.tenant, &quarantined.content)
     }
@@ -67,7 +67,7 @@ pub struct IngestRequest {
     pub answer: fn(&Submit, &[Verdict]) -> Bytes,
 }
 
-/// What is known of an item, and of its stay in quarantine.
+/// An item, and versions that it had before.
 #[derive(Clone, Debug)]
 pub struct HistoryPage {
     /// The item.

@@ -49,7 +49,7 @@ pub enum Change {
     /// The item is not what its collection asks for: nothing is changed, and the answer says what is wrong.
     Refuse {
         source_id: Option<String>,
-        faults: Vec<Fault>,
+        faults: Vec<ItemFault>,
     },
     /// Makes the item count no more.
     Retire {
@@ -97,7 +97,7 @@ pub struct Reference {
 
 /// What is wrong with an item.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fault {
+pub struct ItemFault {
     /// A JSON pointer into the item.
     pub pointer: String,
     pub message: String,
@@ -129,7 +129,7 @@ pub enum Verdict {
         quarantine: QuarantineId,
         unresolved: Vec<Missing>,
     },
-    Rejected(Vec<Fault>),
+    Rejected(Vec<ItemFault>),
     Retired {
         item: ItemId,
         cause: Retirement,

@@ -9,8 +9,8 @@ use crate::{
 };
 
 const TENANT_LEN: usize = 5;
-/// Of the ids of one collection of one tenant: so many leading bytes are the same.
-const COLLECTION_LEN: usize = 8;
+/// So many leading bytes are the same in the ids of one collection of one tenant.
+pub const COLLECTION_LEN: usize = 8;
 const DIGEST_LEN: usize = 16;
 
 /// Names an item within all tenants and collections. The items of a tenant are a range, and those of one of its collections are
@@ -23,8 +23,13 @@ impl ItemId {
 
     /// The id of an item of that source id.
     pub fn new(tenant: &Tenant, collection: &str, source_id: &str) -> Self {
+        Self::under(Self::collection_prefix(tenant, collection), tenant, collection, source_id)
+    }
+
+    /// The same, where the prefix of the collection is known already.
+    pub fn under(prefix: [u8; COLLECTION_LEN], tenant: &Tenant, collection: &str, source_id: &str) -> Self {
         let mut id = [0; Self::LEN];
-        id[..COLLECTION_LEN].copy_from_slice(&Self::collection_prefix(tenant, collection));
+        id[..COLLECTION_LEN].copy_from_slice(&prefix);
         id[COLLECTION_LEN..].copy_from_slice(&digest(&[tenant.as_str(), collection, source_id])[..DIGEST_LEN]);
         Self(id)
     }

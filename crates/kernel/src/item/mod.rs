@@ -12,8 +12,8 @@ mod version;
 use std::sync::Arc;
 
 pub use self::{
-    command::{Change, Command, Fault, Put, Reference, Reply, Settle, Submit, Verdict},
-    id::{ItemId, QuarantineId},
+    command::{Change, Command, ItemFault, Put, Reference, Reply, Settle, Submit, Verdict},
+    id::{COLLECTION_LEN, ItemId, QuarantineId},
     rows::{
         Accepted, Arrival, Item, Missing, Quarantined, Replaced, Resolution, Resolved, Retired, Retirement, Sent,
         Waiting,

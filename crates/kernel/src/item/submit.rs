@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Accepted, Arrival, Change, Fault, Item, ItemId, Missing, Put, QuarantineId, Quarantined, Record, Reference,
+    Accepted, Arrival, Change, Item, ItemFault, ItemId, Missing, Put, QuarantineId, Quarantined, Record, Reference,
     Replaced, Reply, Resolution, Resolved, Retired, Retirement, Sent, Settle, Submit, Verdict, Waiting, item_of,
     quarantined_of,
 };
@@ -429,7 +429,7 @@ fn mixed(version: &super::ItemVersion, known: &super::ItemVersion, state: &str) 
     let message = format!(
         "{form} cannot be compared with the {state} version {known}, which is {known_form}; send versions of one form"
     );
-    Verdict::Rejected(vec![Fault { pointer: "/source_version".to_owned(), message }])
+    Verdict::Rejected(vec![ItemFault { pointer: "/source_version".to_owned(), message }])
 }
 
 // Whether two texts are one JSON value.

@@ -8,8 +8,8 @@ use fencepost_kernel::{
     Command, Decision, Reply, RowKey, Tenant,
     fence::Target,
     item::{
-        self, Change, Fault, Item, ItemId, ItemVersion, Missing, Put, Quarantined, Reference, Resolution, Retirement,
-        Settle, Submit, Verdict, Waiting,
+        self, Change, Item, ItemFault, ItemId, ItemVersion, Missing, Put, Quarantined, Reference, Resolution,
+        Retirement, Settle, Submit, Verdict, Waiting,
     },
     row::CommitId,
 };
@@ -107,7 +107,7 @@ impl Desk {
                 Change::Release { quarantine: item::QuarantineId { item: put.item, number }, put }
             }
             Some(("refuse", name)) => {
-                let fault = Fault { pointer: "/name".into(), message: "is missing".into() };
+                let fault = ItemFault { pointer: "/name".into(), message: "is missing".into() };
                 Change::Refuse { source_id: Some(name.to_owned()), faults: vec![fault] }
             }
             _ => Change::Put(put(text)),

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use fencepost_kernel::item::{
-    Accepted, Fault, Item, ItemVersion, Missing, QuarantineId, Quarantined, Replaced, Submit, Verdict,
+    Accepted, Item, ItemFault, ItemVersion, Missing, QuarantineId, Quarantined, Replaced, Submit, Verdict,
 };
 
 use crate::http::{
@@ -81,7 +81,7 @@ fn told(result: Object, verdict: &Verdict) -> Object {
 const DIFFERS: &str =
     "this version was accepted with other content, which stands; send a change under a higher version";
 
-fn fault(fault: &Fault) -> Vec<u8> {
+fn fault(fault: &ItemFault) -> Vec<u8> {
     Object::new().text("pointer", &fault.pointer).text("message", &fault.message).end()
 }
 
