@@ -17,6 +17,8 @@ use serde_json::{Map, Number, Value};
 pub const SOURCE_ID_BYTES_MAX: usize = 256;
 /// The longest version, in bytes.
 pub const VERSION_BYTES_MAX: usize = 128;
+/// The largest item, in bytes, as it is sent.
+pub const ITEM_BYTES_MAX: usize = 256 << 10;
 /// How many faults of one item are told.
 const FAULTS_MAX: usize = 10;
 /// How many other items one may refer to.
@@ -51,6 +53,9 @@ fn read_item(
     content: Bytes,
 ) -> Result<Put, Vec<ItemFault>> {
     let source_id = source_id(item).map_err(|message| vec![fault("/source_id", message)])?;
+    if content.len() > ITEM_BYTES_MAX {
+        return Err(vec![fault("", format!("has {} bytes; {ITEM_BYTES_MAX} are allowed", content.len()))]);
+    }
     let version = version(collection.order, item).map_err(|message| vec![fault("/source_version", message)])?;
     let value = to_value(item);
     let faults = collection.faults(&value, FAULTS_MAX);

@@ -6,7 +6,10 @@
 mod follow_up;
 pub mod items;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use fencepost_kernel::{
@@ -111,7 +114,7 @@ impl Ingest {
         let compared = Some(request.compared.clone());
         // The claim is sealed in the commit that makes it, so it needs no lease.
         let claim = ClaimFence { target, body: compared, version: None, source, lease_ms: 1, trace: request.trace };
-        let submit = Submit { claim: Some(claim.into()), ..self.trial_of(request, collection, changes) };
+        let submit = Submit { claim: Some(claim.into()), ..self.submit_without_claim(request, collection, changes) };
         let reply = self.engine.ask(Command::from(item::Command::Submit(submit.into()))).await?;
         if self.rules.settings.auto_release && matches!(reply, Reply::Item(_)) {
             self.arrived.notify_one();
@@ -126,11 +129,11 @@ impl Ingest {
         collection: &Arc<str>,
         changes: Vec<Change>,
     ) -> Result<Reply, Error> {
-        let submit = self.trial_of(request, collection, changes);
+        let submit = self.submit_without_claim(request, collection, changes);
         self.engine.preview(&Command::from(item::Command::Submit(submit.into()))).await
     }
 
-    fn trial_of(&self, request: &IngestRequest, collection: &Arc<str>, changes: Vec<Change>) -> Submit {
+    fn submit_without_claim(&self, request: &IngestRequest, collection: &Arc<str>, changes: Vec<Change>) -> Submit {
         Submit {
             tenant: request.tenant.clone(),
             claim: None,
@@ -158,7 +161,7 @@ impl Ingest {
         let Some(known) = known.filter(|known| known.tenant == *tenant && known.number >= quarantine.number) else {
             return Ok(None);
         };
-        Ok(Some(match follow_up::released(&self.rules, known) {
+        Ok(Some(match follow_up::release_change(&self.rules, known) {
             // An earlier stay has ended, whatever became of the item since.
             Change::Release { put, .. } => Change::Release { quarantine, put },
             refused => refused,
@@ -171,9 +174,9 @@ impl Ingest {
         Ok(row.and_then(|row| row.record.as_item().cloned()))
     }
 
-    /// An item with versions that were replaced, the newest first: those below the number `below`.
+    /// An item with versions that were replaced, the newest first: those below the number `below`, up to a hundred.
     pub async fn history(&self, id: ItemId, below: Option<u64>, limit: usize) -> Result<Option<HistoryPage>, Error> {
-        let mut reads = 1;
+        let (limit, mut reads) = (limit.min(HISTORY_MAX), 1);
         loop {
             let Some(item) = self.item(id).await?.filter(|item| item.current.is_some()) else { return Ok(None) };
             // A version that replaced the one just read is not among those that it had replaced.
@@ -261,32 +264,34 @@ pub async fn run(
     current: impl Fn() -> Option<Option<Ingest>>,
     counted: impl Fn(OpenQuarantines),
 ) {
-    let mut turn = 0;
+    let mut counted_at: Option<Instant> = None;
     loop {
         let _ = tokio::time::timeout(LOOK_EVERY, arrived.notified()).await;
         let Some(ingest) = current() else { return };
         let Some(ingest) = ingest else { continue };
         // What fails is tried again: the arrival stays due.
         let followed = if ingest.rules.settings.auto_release { ingest.follow_up().await } else { Ok(0) };
-        if turn % COUNT_EVERY == 0
+        if counted_at.is_none_or(|at| at.elapsed() >= COUNT_EVERY)
             && let Ok(open) = ingest.open_quarantines().await
         {
             counted(open);
+            counted_at = Some(Instant::now());
         }
-        turn += 1;
         if followed.is_err() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 }
 
+/// The most replaced versions in one page of a history, whatever is asked for.
+const HISTORY_MAX: usize = 100;
 /// How often a history is read until its newest version and the one before it are of one commit. An archived one stays away.
 const HISTORY_READS_MAX: usize = 8;
 /// How often arrivals are looked for where none was announced: those of other nodes, and those from before a crash.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Every so many looks, open quarantines are counted.
-const COUNT_EVERY: u64 = 10;
+/// How often open quarantines are counted.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
 /// More open quarantines than this are not counted.
 pub const COUNTED_MAX: usize = 10_000;
 /// How many of them are read at once.
-const COUNTED_AT_ONCE: usize = 500;
+const COUNTED_AT_ONCE: usize = 50;

@@ -65,6 +65,14 @@ pub enum Change {
 }
 
 impl Change {
+    /// How many references the item makes to others.
+    pub fn references(&self) -> usize {
+        match self {
+            Self::Put(put) | Self::Release { put, .. } => put.references.len(),
+            Self::Refuse { .. } | Self::Retire { .. } => 0,
+        }
+    }
+
     /// The sender's id of the item, where it has one.
     pub fn source_id(&self) -> Option<&str> {
         match self {

@@ -28,12 +28,13 @@ use crate::{
     time::Millis,
 };
 
-/// In a backup a request's fence comes before its items, and an item before what it left behind.
+/// In a backup a request's fence comes before its items, a quarantine before its item, and an item before the versions that it
+/// had: what a backup under load leaves out is then found when the item is sent or released again, and no item is lost.
 pub(crate) const KINDS: &[KindSpec] = &[
-    spec(Kind::Item, ("item", "items"), false, 12),
-    spec(Kind::ItemVersion, ("replaced version", "replaced versions"), false, 13),
-    spec(Kind::Quarantine, ("quarantine", "quarantines"), true, 14),
-    spec(Kind::Waiting, ("waiting item", "waiting items"), false, 15),
+    spec(Kind::Quarantine, ("quarantine", "quarantines"), true, 12),
+    spec(Kind::Waiting, ("waiting item", "waiting items"), false, 13),
+    spec(Kind::Item, ("item", "items"), false, 14),
+    spec(Kind::ItemVersion, ("replaced version", "replaced versions"), false, 15),
     spec(Kind::Arrival, ("arrival", "arrivals"), false, 16),
 ];
 

@@ -48,6 +48,7 @@ fn footprint_of_put(put: &Put, add: &mut impl FnMut(RowKey)) {
 pub(super) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     // What is active now may not be any more when a later change of the same command refers to it.
     let retired: BTreeSet<ItemId> = submit.changes.iter().filter_map(retired_by).collect();
+    let mut changed: BTreeMap<ItemId, u64> = BTreeMap::new();
     for change in &submit.changes {
         let (item, references): (ItemId, &[Reference]) = match change {
             Change::Put(put) | Change::Release { put, .. } => (put.item, &put.references),
@@ -64,9 +65,12 @@ pub(super) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(Row
         if may_wait {
             add(RowKey::quarantine(item));
         }
-        if let Some(known) = known.filter(|known| known.current.is_some()) {
-            add(RowKey::item_version(item, known.seq));
+        // Each further change of an item in this command may replace the version that the one before it makes.
+        let before = changed.entry(item).or_insert(0);
+        if *before > 0 || known.is_some_and(|known| known.current.is_some()) {
+            add(RowKey::item_version(item, known.map_or(0, |known| known.seq) + *before));
         }
+        *before += 1;
         if known.is_some_and(|known| known.wanted) {
             add(RowKey::arrival(item));
         }

@@ -2,7 +2,7 @@
 
 use fencepost_kernel::{
     RowKey,
-    item::{ItemVersion, Sent, Verdict},
+    item::{Item, ItemVersion, Sent, Verdict},
 };
 
 use super::desk::{Desk, check, check_unchanged, id_of, put, said};
@@ -24,6 +24,15 @@ fn item_is_accepted_when_its_version_is_above_all_accepted_ones_or_it_has_none()
         // Another item waits for it, and it is not there yet.
         ("b needs a", "a@3", "ACCEPTED", "3 wanted"),
     ]);
+}
+
+#[test]
+fn versions_left_over_by_a_restore_do_not_block_a_command_that_replaces_several() {
+    let mut desk = Desk::after("a@1; a@2; a@3");
+    // The backup read the item before its second version came, and the replaced versions after the third.
+    desk.put_item(Item::clone(&Desk::after("a@1").item("a").unwrap()));
+    assert_eq!(desk.ask("a@2 + a@3"), "ACCEPTED + ACCEPTED");
+    assert_eq!(desk.item("a").unwrap().seq, 3);
 }
 
 // INVARIANT item-order

@@ -63,8 +63,17 @@ async fn submit(call: &Call, group: Group) -> Result<Response, Problem> {
     let write = if trial == Trial::Yes { trial_items } else { items };
     let request = request::of_items(call, mode, trial, compared, write)?;
     let changes = read_items(collection, &request.tenant, list, &call.body);
+    let references: usize = changes.iter().map(Change::references).sum();
+    if references > REFERENCES_MAX {
+        let detail =
+            format!("the items refer to others {references} times; a request may have {REFERENCES_MAX} references");
+        return Err(Problem::new(Code::TooLarge, detail));
+    }
     answered(call, &ingest, (&request, trial), collection, changes).await
 }
+
+/// The most references of all items of one request: each may become a row.
+const REFERENCES_MAX: usize = 20_000;
 
 fn list<'n, 'a>(call: &Call, ingest: &Ingest, node: &'n JsonNode<'a>) -> Result<&'n [JsonNode<'a>], Problem> {
     let own = tenant(call)?;

@@ -24,7 +24,7 @@ use crate::{
 /// How many rows one request looks at, whatever it filters for: the rest is behind `next_cursor`.
 const SCAN_MAX: usize = 10_000;
 /// How many rows are read at once.
-const READ_MAX: usize = 500;
+const READ_MAX: usize = 50;
 
 /// `GET /wms-ingest/v1/quarantine`
 pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
