@@ -229,8 +229,8 @@ fn numbers_of_findings_have_their_plurals() {
         fs::write(&file, policy).unwrap();
         text(&fencepost(["check".as_ref(), file.as_os_str()]).stdout)
     };
-    assert!(checked("collections: {}\n").ends_with("1 file checked: 1 error, 0 other findings\n"));
-    assert!(checked("collections: {}\nretention: {}\n").ends_with("1 file checked: 2 errors, 0 other findings\n"));
+    assert!(checked("warehouses: {}\n").ends_with("1 file checked: 1 error, 0 other findings\n"));
+    assert!(checked("warehouses: {}\nretention: {}\n").ends_with("1 file checked: 2 errors, 0 other findings\n"));
 }
 
 #[test]
