@@ -6,6 +6,7 @@ mod acts;
 mod bodies;
 mod claims;
 mod doubts;
+mod items;
 mod lanes;
 mod leases;
 mod lists;
@@ -62,6 +63,7 @@ pub fn judge(history: &History) -> Vec<Violation> {
     found.extend(lists::judge(history, &files));
     found.extend(sequence::judge(history, &files));
     found.extend(lanes::judge(history));
+    found.extend(items::judge(history));
     found
 }
 

@@ -21,6 +21,7 @@ use crate::{
     acts::acting,
     faults::{Faults, strikes},
     history::{Ask, ObservedAnswer, RequestOutcome},
+    items::{Desk, Items},
     lanes::Lanes,
     plant::Plant,
     recorder::{Asked, Recorder},
@@ -44,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) engine: Engine,
     /// Its lanes, where this world has any.
     pub(crate) lanes: Option<Dispatch>,
+    /// Its way to take items, where this world has any.
+    pub(crate) items: Option<Desk>,
     pub(crate) death: Arc<CrashSignal>,
 }
 
@@ -74,7 +77,7 @@ impl CrashSignal {
         self.happened.load(Ordering::Relaxed)
     }
 
-    async fn heard(&self) {
+    pub(crate) async fn heard(&self) {
         let heard = self.bell.notified();
         if !self.has_happened() {
             heard.await;
@@ -87,6 +90,7 @@ pub(crate) struct Network {
     pub(crate) live: Mutex<Option<Live>>,
     pub(crate) town: Arc<Town>,
     pub(crate) lanes: Option<Arc<Lanes>>,
+    pub(crate) items: Option<Arc<Items>>,
     pub(crate) faults: Faults,
     pub(crate) plant: Option<Plant>,
     pub(crate) recorder: Arc<Recorder>,

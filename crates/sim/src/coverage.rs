@@ -1,6 +1,7 @@
 //! Counts what happened, so that a simulation in which nothing goes wrong cannot pass for a proof.
 //! Never judges. Called by the tests and the binary.
 
+mod items;
 mod lanes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use crate::{
 
 /// Everything that must have happened somewhere in a set of seeds.
 pub fn expected() -> impl Iterator<Item = &'static str> {
-    EXPECTED.into_iter().chain(lanes::EXPECTED)
+    EXPECTED.into_iter().chain(lanes::EXPECTED).chain(items::EXPECTED)
 }
 
 const EXPECTED: [&str; 85] = [
@@ -117,6 +118,7 @@ impl Run {
         let mut lives: BTreeMap<String, u64> = BTreeMap::new();
         let mut doubts: BTreeSet<String> = BTreeSet::new();
         lanes::count(&self.history, &mut add);
+        items::count(&self.history, &mut add);
         self.history.effects.iter().for_each(|_| add("effect"));
         for list in &self.history.lists {
             add(if list.shown.is_empty() { "list_empty" } else { "list_shown" });

@@ -2,6 +2,7 @@
 //! Never holds a type of the kernel: the auditor reads this and nothing else.
 //! Written by the recorder.
 
+pub mod items;
 pub mod lanes;
 
 use std::{
@@ -9,6 +10,7 @@ use std::{
     fmt,
 };
 
+use items::ItemHistory;
 use lanes::LaneHistory;
 
 /// Versions from here on are texts.
@@ -314,6 +316,8 @@ pub struct History {
     pub losses: Vec<Loss>,
     /// The history of lanes, where this world has any.
     pub lanes: LaneHistory,
+    /// The history of items, where this world has any.
+    pub items: ItemHistory,
 }
 
 impl History {

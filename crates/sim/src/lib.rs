@@ -14,6 +14,7 @@ mod clock;
 mod disk;
 mod faults;
 mod hold;
+mod items;
 mod lanes;
 mod nodes;
 mod recorder;

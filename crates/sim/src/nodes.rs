@@ -18,6 +18,7 @@ use crate::{
     clock::Clocks,
     disk::Disk,
     hold::Gate,
+    items::Desk,
     lanes::Receivers,
     twin::{Door, OldReading, Twin},
 };
@@ -133,10 +134,28 @@ impl Nodes {
         let loops = tokio::spawn(async move { own.pass(loops).await }).abort_handle();
         let death = Arc::<CrashSignal>::default();
         let lanes = self.drive(&engine, name, &gate, &death).await;
-        self.members.push(Member { node: Node { number, engine, lanes, death }, loops, gate, heart });
+        let items = self.take_items(&engine, &gate, &death);
+        self.members.push(Member { node: Node { number, engine, lanes, items, death }, loops, gate, heart });
         self.joined += 1;
         self.tell();
         Ok(())
+    }
+
+    // Its background work ends with the node.
+    fn take_items(&self, engine: &Engine, gate: &Arc<Gate>, death: &Arc<CrashSignal>) -> Option<Desk> {
+        let items = self.network.items.clone()?;
+        let desk = Desk::new(&items, engine, self.network.plant)?;
+        let (clocks, recorder) = (self.clocks.clone(), self.network.recorder.clone());
+        let follow_up = desk.clone().follow_up(items, clocks, recorder, gate.clone(), self.joined);
+        let death = death.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = death.heard() => {}
+                () = follow_up => {}
+            }
+        });
+        Some(desk)
     }
 
     // A process that cannot start its driver tries again.

@@ -49,10 +49,25 @@ pub enum Plant {
     TwoDrivers,
     /// The engine's clock runs at twice the speed.
     FastClock,
+    /// The client layer sends items as if they had no version: an older one overwrites.
+    OlderOverwrites,
+    /// The store keeps a stay in quarantine open that a release has ended.
+    ReleasedTwice,
+    /// The store neither compares nor marks an absent item that another begins to wait for: one that arrives in that moment is
+    /// missed.
+    ArrivalUnseen,
+    /// The store does not keep that an item arrived that others wait for.
+    ArrivalForgotten,
+    /// The store keeps the items of some requests without their fences.
+    TornRequest,
+    /// The store does not keep versions of items that others replaced.
+    HistoryForgotten,
+    /// The client layer sends a dry run as a request.
+    TrialWrites,
 }
 
 impl Plant {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 28] = [
         Self::NoTokenCheck,
         Self::ReplyBeforeSync,
         Self::CallersClock,
@@ -74,6 +89,13 @@ impl Plant {
         Self::NeverSent,
         Self::TwoDrivers,
         Self::FastClock,
+        Self::OlderOverwrites,
+        Self::ReleasedTwice,
+        Self::ArrivalUnseen,
+        Self::ArrivalForgotten,
+        Self::TornRequest,
+        Self::HistoryForgotten,
+        Self::TrialWrites,
     ];
 
     /// Its name on the command line.
@@ -100,6 +122,13 @@ impl Plant {
             Self::NeverSent => "never-sent",
             Self::TwoDrivers => "two-drivers",
             Self::FastClock => "fast-clock",
+            Self::OlderOverwrites => "older-overwrites",
+            Self::ReleasedTwice => "released-twice",
+            Self::ArrivalUnseen => "arrival-unseen",
+            Self::ArrivalForgotten => "arrival-forgotten",
+            Self::TornRequest => "torn-request",
+            Self::HistoryForgotten => "history-forgotten",
+            Self::TrialWrites => "trial-writes",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Writes the history while the world runs: one line an event, stamped with the store time that ought to be.
 //! Never decides anything. Called by every simulated part.
 
+mod items;
 mod lanes;
 
 use std::{

@@ -7,6 +7,7 @@ mod commit;
 mod door;
 mod failover;
 mod flaws;
+mod items;
 mod lives;
 mod time;
 

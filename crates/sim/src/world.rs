@@ -16,6 +16,7 @@ use crate::{
     disk::Disk,
     faults::Faults,
     history::{Ask, History},
+    items::{Items, PARTNERS, partner},
     lanes::{Lanes, pause_some, person, poller, publish, publisher, visit},
     nodes::{NODES_MAX, Nodes, Time},
     plant::Plant,
@@ -60,7 +61,9 @@ pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::
         // From another generator: worlds without lanes stay as they are.
         let mut own = fastrand::Rng::with_seed(!seed);
         let lanes = (!town.single_rows && own.bool()).then(|| Lanes::draw(&mut own, clocks.clone()).into());
-        let network = Arc::new(Network { live: None.into(), town, lanes, faults, plant, recorder: recorder.clone() });
+        let items = items_of(seed, &town, &recorder);
+        let network =
+            Arc::new(Network { live: None.into(), town, lanes, items, faults, plant, recorder: recorder.clone() });
         World { clocks, network, rng, runs: 0, plant, jump_ms_max, time }.unfold().await;
         recorder.take()
     }))
@@ -99,6 +102,7 @@ impl World {
             sleep(Duration::from_secs(4)).await;
             background.iter().for_each(|task| task.abort());
             self.look_again().await;
+            self.items_end(&nodes).await;
             let Some(lanes) = self.network.lanes.clone() else { return drop(nodes.stop("the end")) };
             // A driver looks for a lost entry five times a second: for days, that takes too long.
             if nodes.twin.promises().shared || self.plant == Some(Plant::AppendLost) {
@@ -125,6 +129,20 @@ impl World {
         if let Ok(left) = left().await {
             self.network.recorder.lanes_left(left, true);
         }
+    }
+
+    // Arrivals are followed up, also one that a node with a later time has dated.
+    async fn items_end(&self, nodes: &Nodes) {
+        let Some(items) = self.network.items.clone() else { return };
+        for second in 0..120 {
+            let Ok(rows) = nodes.twin.snapshot().await else { break };
+            if second == 119 || !Items::any_arrival(&rows) {
+                self.network.recorder.items_left(Items::left(&rows));
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        items.end();
     }
 
     // One machine for days, in which events reach their horizon; then all receivers are well but those that never are again.
@@ -178,6 +196,7 @@ impl World {
             live: self.network.live().into(),
             town: self.network.town.clone(),
             lanes: self.network.lanes.clone(),
+            items: self.network.items.clone(),
             faults: Faults::none(),
             plant: self.plant,
             recorder: self.network.recorder.clone(),
@@ -214,6 +233,7 @@ impl World {
         let forgetter = tokio::spawn(forgetter(self.client("forgetter".to_owned())));
         let housekeeper = tokio::spawn(housekeeper(self.client("housekeeper".to_owned())));
         let mut background = vec![jumps, operator, reader, user, forgetter, housekeeper];
+        background.extend(self.spawn_partners());
         if let Some(lanes) = self.network.lanes.clone() {
             let client = |name: &str, rng| Client::new(name.to_owned(), self.network.clone(), rng);
             let mut rng = self.rng.fork();
@@ -225,6 +245,19 @@ impl World {
             }
         }
         background
+    }
+
+    fn spawn_partners(&mut self) -> Vec<JoinHandle<()>> {
+        if self.network.items.is_none() {
+            return Vec::new();
+        }
+        let hands = (0..PARTNERS.len()).flat_map(|number| [(number, "a"), (number, "b")]);
+        hands
+            .map(|(number, hand)| {
+                let client = self.client(format!("{}-{hand}", PARTNERS[number]));
+                tokio::spawn(partner(client, number))
+            })
+            .collect()
     }
 
     fn client(&mut self, name: String) -> Client {
@@ -255,6 +288,9 @@ impl World {
                 return Err(Disk::default());
             }
         };
+        if self.network.items.is_some() && twin.snapshot().await.is_ok_and(|rows| Items::any_arrival(&rows)) {
+            recorder.tally("crash_before_follow_up");
+        }
         let floor_ms = twin.time_floor().await.map_or(0, |floor| floor.0);
         let before_ms = self.clocks.store_ms();
         self.clocks.start_store_time(floor_ms);
@@ -307,6 +343,17 @@ impl World {
             }
         }
     }
+}
+
+// From another generator: worlds without items stay as they are.
+fn items_of(seed: u64, town: &Town, recorder: &Recorder) -> Option<Arc<Items>> {
+    let mut own = fastrand::Rng::with_seed(seed.rotate_left(17) ^ 0x17e5);
+    if town.single_rows || own.u8(0..3) > 0 {
+        return None;
+    }
+    let items = Items::draw(&mut own)?;
+    items.announce(recorder);
+    Some(items.into())
 }
 
 // The wall goes anywhere within the world's span, not from where it was: it comes back as often as it leaves.

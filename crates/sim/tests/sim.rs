@@ -5,6 +5,7 @@
 mod sim {
     mod batches;
     mod dates;
+    mod items;
     mod pair;
 }
 

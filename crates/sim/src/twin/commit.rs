@@ -201,6 +201,7 @@ impl Twin {
         }
         let moved = verdicts.iter().filter(|verdict| **verdict == Verdict::Moved).count();
         if moved > 0 {
+            self.tally_moved_items(sets, &verdicts);
             self.recorder.count("moved", format_args!("{moved} of {} sets", sets.len()));
             self.recorder.batches_part();
         }

@@ -42,7 +42,7 @@ impl Twin {
             Some(Plant::LetterForgotten) => each(&without_letters),
             Some(Plant::PauseForgotten) => each(&|set| with_lanes(set, |lane, _| lane.paused = None)),
             Some(Plant::WaitForgotten) => each(&|set| with_lanes(set, forgets_wait)),
-            _ => Cow::Borrowed(sets),
+            _ => self.flawed_items(sets, before).await?.map_or(Cow::Borrowed(sets), Cow::Owned),
         })
     }
 
