@@ -13,7 +13,7 @@ use axum::body::Bytes;
 use fencepost::Fencepost;
 use fencepost::ingest::{IngestRequest, IngestRules, SCOPE, items::read_items};
 use fencepost::kernel::fence::{ClaimFence, Source, Target, body::Body};
-use fencepost::kernel::item::{self, Submit, Verdict};
+use fencepost::kernel::item::{self, ChangeVerdict, Submit};
 use fencepost::kernel::json::{self, JsonNode};
 use fencepost::kernel::law::{follow, footprint};
 use fencepost::kernel::row::CommitId;
@@ -257,7 +257,7 @@ fn filled(per_request: usize, number: u64) -> String {
 }
 
 // As long as the server's answer, and made in as many pieces.
-fn answer(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+fn answer(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
     let results: Vec<Vec<u8>> = submit
         .changes
         .iter()
@@ -267,7 +267,7 @@ fn answer(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
             json::write_string(&mut result, change.source_id().unwrap_or_default());
             result.extend_from_slice(br#","status":"#);
             json::write_string(&mut result, verdict.status());
-            if let Verdict::Accepted { item, .. } = verdict {
+            if let ChangeVerdict::Accepted { item, .. } = verdict {
                 result.extend_from_slice(br#","internal_id":"#);
                 json::write_string(&mut result, &item.internal());
             }

@@ -71,7 +71,7 @@ pub enum Kind {
     Item = 15,
     /// A version of an item that another has replaced.
     ItemVersion = 16,
-    /// An item set aside because something that it refers to is missing.
+    /// An item in quarantine because something that it refers to is missing.
     Quarantine = 17,
     /// An item in quarantine waits for another one.
     Waiting = 18,

@@ -122,7 +122,7 @@ fn a_broken_or_half_wrong_file_changes_nothing_at_all() {
         ("scopes:\n  B: { key: [id] }\n  C: { key: [id, sent_at] }\n", "time-in-key", 3),
         ("scopes:\n  B: { key: [id] }\nserver: { shutdown_grace: 1s }\n", "restart", 0),
         ("scopes:\n  B: { key: [id] }\nstores: { fence: redis, url: \"redis://127.0.0.1:1\" }\n", "restart", 0),
-        ("scopes:\n  B: { key: [id] }\ncollections: {}\n", "unserved", 3),
+        ("scopes:\n  B: { key: [id] }\nwarehouses: {}\n", "unserved", 3),
     ] {
         town.write(text);
         let refused = town.reload().problem(422, "policy-refused");

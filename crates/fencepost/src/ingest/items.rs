@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fencepost_kernel::{
     Tenant,
-    item::{COLLECTION_LEN, Change, ItemFault, ItemId, ItemVersion, Missing, Put, Reference},
+    item::{COLLECTION_LEN, Change, ItemFault, ItemId, ItemReference, ItemVersion, Missing, Put},
     json::{self, JsonNode},
 };
 use fencepost_policy::collections::{Collection, VersionOrder};
@@ -70,12 +70,12 @@ fn read_item(
         let message = format!("refers to {} other items; {REFERENCES_MAX} are allowed", named.len());
         return Err(vec![fault("", message)]);
     }
-    let mut references: Vec<Reference> = Vec::with_capacity(named.len());
+    let mut references: Vec<ItemReference> = Vec::with_capacity(named.len());
     for (reference, id) in named {
         if id.is_empty() || id.len() > SOURCE_ID_BYTES_MAX {
             return Err(vec![fault(&reference.at, format!("a source id has 1 to {SOURCE_ID_BYTES_MAX} bytes"))]);
         }
-        references.push(Reference {
+        references.push(ItemReference {
             item: ids.of(&reference.to, id),
             missing: Missing {
                 collection: reference.to.clone(),
@@ -118,6 +118,13 @@ fn source_id<'n>(item: &'n JsonNode<'_>) -> Result<&'n str, String> {
     if id.is_empty() || id.len() > SOURCE_ID_BYTES_MAX {
         return Err(format!("must have 1 to {SOURCE_ID_BYTES_MAX} bytes, not {}", id.len()));
     }
+    // A path carries neither control characters nor dot segments, so such an item could not be asked for.
+    if id.chars().any(char::is_control) {
+        return Err("must not have control characters".to_owned());
+    }
+    if id.split('/').any(|segment| matches!(segment, "." | "..")) {
+        return Err("must not have a part that is `.` or `..`".to_owned());
+    }
     Ok(id)
 }
 
@@ -126,7 +133,7 @@ fn version(order: VersionOrder, item: &JsonNode<'_>) -> Result<Option<ItemVersio
     let Some(node) = item.get("source_version").filter(|node| node.value != json::Value::Null) else { return Ok(None) };
     let version = match &node.value {
         json::Value::Number => {
-            let number = node.as_integer().ok_or("must be a whole number or a string")?;
+            let number = node.as_integer().ok_or("must be a string, or a whole number below 2^127")?;
             match order {
                 VersionOrder::Any | VersionOrder::Integer => ItemVersion::Integer(number),
                 VersionOrder::Time => return Err("must be a time, such as \"2026-05-24T03:14:01Z\"".to_owned()),
@@ -139,6 +146,7 @@ fn version(order: VersionOrder, item: &JsonNode<'_>) -> Result<Option<ItemVersio
                 return Err(format!("must have 1 to {VERSION_BYTES_MAX} bytes, not {}", text.len()));
             }
             match order {
+                VersionOrder::Any if looks_like_date(text) => ItemVersion::time(text).ok_or(NO_DATE)?,
                 VersionOrder::Any => ItemVersion::any(text),
                 VersionOrder::Integer => return Err("must be a whole number".to_owned()),
                 VersionOrder::Time => {
@@ -146,7 +154,7 @@ fn version(order: VersionOrder, item: &JsonNode<'_>) -> Result<Option<ItemVersio
                 }
                 // A date has the shape of a release of that year: its order would be a guess.
                 VersionOrder::Semver => Some(text)
-                    .filter(|text| ItemVersion::time(text).is_none())
+                    .filter(|text| !looks_like_date(text))
                     .and_then(|text| ItemVersion::dotted(text))
                     .ok_or("must be a version such as \"1.10.0\"")?,
                 VersionOrder::Text => ItemVersion::Text(text.to_string()),
@@ -155,6 +163,17 @@ fn version(order: VersionOrder, item: &JsonNode<'_>) -> Result<Option<ItemVersio
         _ => return Err("must be a whole number or a string".to_owned()),
     };
     Ok(Some(version))
+}
+
+const NO_DATE: &str = "looks like a date and is none; write it as \"2026-05-24\" or \"2026-05-24T03:14:01Z\"";
+
+// Such a text has the shape of a dotted version, too, and would be ordered wrongly as one: 2026-10-1 before 2026-9-1.
+fn looks_like_date(text: &str) -> bool {
+    let digits = |part: &str, most: usize| (1..=most).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+    let mut parts = text.splitn(3, '-');
+    let (Some(year), Some(month), Some(day)) = (parts.next(), parts.next(), parts.next()) else { return false };
+    let day_len = day.bytes().take_while(u8::is_ascii_digit).count();
+    year.len() == 4 && digits(year, 4) && digits(month, 2) && (1..=2).contains(&day_len)
 }
 
 // The schema's validator reads no other tree.
@@ -193,4 +212,38 @@ fn shortened(id: &str) -> &str {
         end -= 1;
     }
     &id[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_looks_like_a_date_is_a_version_only_where_it_is_one() {
+        let read = |order, text: &str| {
+            let item = format!(r#"{{"source_version":"{text}"}}"#);
+            version(order, &json::parse(item.as_bytes()).expect("JSON"))
+        };
+        for text in ["2026-9-1", "2026-10-1", "2026-02-30", "2026-5-4T00:00:00Z"] {
+            assert_eq!(read(VersionOrder::Any, text), Err(NO_DATE.to_owned()), "{text}");
+        }
+        for text in ["2026-09-01", "2026-05-24T03:14:01Z"] {
+            assert_eq!(read(VersionOrder::Any, text), Ok(ItemVersion::time(text)), "{text}");
+        }
+        for text in ["2026.9.1", "1.0.0-2026-9-1", "2026-9"] {
+            assert_eq!(read(VersionOrder::Any, text), Ok(ItemVersion::dotted(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn source_id_that_no_path_could_carry_is_refused() {
+        for id in [r"..", r".", r"a/../b", r"a\u0000b", r"a\nb"] {
+            let item = format!(r#"{{"source_id":"{id}"}}"#);
+            assert!(source_id(&json::parse(item.as_bytes()).expect("JSON")).is_err(), "{id}");
+        }
+        for id in ["a..b", "x/history", "a b", "\u{e4}"] {
+            let item = format!(r#"{{"source_id":"{id}"}}"#);
+            assert_eq!(source_id(&json::parse(item.as_bytes()).expect("JSON")), Ok(id));
+        }
+    }
 }

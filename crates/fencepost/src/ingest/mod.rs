@@ -15,7 +15,7 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Scope, Tenant,
     fence::{ClaimFence, HolderTrace, Source, Target, body::Body},
-    item::{self, Change, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced, Submit, Verdict},
+    item::{self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced, Submit},
     key::Kind,
 };
 use fencepost_policy::{Policy, collections::Collections, ingest::IngestSettings};
@@ -67,7 +67,7 @@ pub struct IngestRequest {
     /// The trace of the request, where it has one.
     pub trace: Option<HolderTrace>,
     /// Writes the answer, which is sealed with the changes.
-    pub answer: fn(&Submit, &[Verdict]) -> Bytes,
+    pub answer: fn(&Submit, &[ChangeVerdict]) -> Bytes,
 }
 
 /// An item, and versions that it had before.
@@ -269,7 +269,7 @@ pub async fn run(
         let _ = tokio::time::timeout(LOOK_EVERY, arrived.notified()).await;
         let Some(ingest) = current() else { return };
         let Some(ingest) = ingest else { continue };
-        // What fails is tried again: the arrival stays due.
+        // An arrival whose follow-up fails stays due, and is tried again.
         let followed = if ingest.rules.settings.auto_release { ingest.follow_up().await } else { Ok(0) };
         if counted_at.is_none_or(|at| at.elapsed() >= COUNT_EVERY)
             && let Ok(open) = ingest.open_quarantines().await

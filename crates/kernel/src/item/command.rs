@@ -39,7 +39,7 @@ pub struct Submit {
     /// How long a quarantine that ended can be read, in milliseconds.
     pub quarantine_retain_ms: u64,
     /// Writes the answer that is sealed with the changes and sent to every repeat.
-    pub answer: fn(&Submit, &[Verdict]) -> Bytes,
+    pub answer: fn(&Submit, &[ChangeVerdict]) -> Bytes,
 }
 
 /// One change of one item.
@@ -92,12 +92,12 @@ pub struct Put {
     pub source_id: String,
     pub version: Option<ItemVersion>,
     pub content: Bytes,
-    pub references: Vec<Reference>,
+    pub references: Vec<ItemReference>,
 }
 
 /// Another item that an item refers to.
 #[derive(Clone, Debug)]
-pub struct Reference {
+pub struct ItemReference {
     pub item: ItemId,
     /// What is said of it where it is missing.
     pub missing: Missing,
@@ -121,7 +121,7 @@ pub struct Settle {
 
 /// The result of one change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum ChangeVerdict {
     Accepted {
         item: ItemId,
         /// Whether it is the version that had become inactive.
@@ -152,7 +152,7 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
+impl ChangeVerdict {
     /// The word for it on the wire and in metrics.
     pub fn status(&self) -> &'static str {
         match self {
@@ -172,7 +172,7 @@ impl Verdict {
 pub enum Reply {
     /// All changes are decided. The answer is the one that repeats get.
     Submitted {
-        verdicts: Arc<[Verdict]>,
+        verdicts: Arc<[ChangeVerdict]>,
         answer: Bytes,
         /// Until when the request is remembered; none where no request asked.
         expires: Option<Millis>,

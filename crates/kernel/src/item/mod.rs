@@ -1,4 +1,4 @@
-//! Items of partners: master data, documents and inventory records, each with its versions; and items set aside because
+//! Items of partners: master data, documents and inventory records, each with its versions; and items in quarantine because
 //! something that they refer to is missing.
 //! Never reads an item's content: `fencepost::ingest` does, by the item's collection.
 //! Called only from `law`.
@@ -12,10 +12,10 @@ mod version;
 use std::sync::Arc;
 
 pub use self::{
-    command::{Change, Command, ItemFault, Put, Reference, Reply, Settle, Submit, Verdict},
+    command::{Change, ChangeVerdict, Command, ItemFault, ItemReference, Put, Reply, Settle, Submit},
     id::{COLLECTION_LEN, ItemId, QuarantineId},
     rows::{
-        Accepted, Arrival, Item, Missing, Quarantined, Replaced, Resolution, Resolved, Retired, Retirement, Sent,
+        Accepted, Arrival, Item, Missing, Quarantined, Replaced, Retired, Retirement, Sent, StayEnd, StayOutcome,
         Waiting,
     },
     version::ItemVersion,

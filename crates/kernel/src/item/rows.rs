@@ -129,7 +129,7 @@ pub struct Replaced {
     pub replaced_at: Millis,
 }
 
-/// An item set aside because something that it refers to is missing.
+/// An item in quarantine because something that it refers to is missing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quarantined {
     pub tenant: Tenant,
@@ -146,7 +146,7 @@ pub struct Quarantined {
     pub opened: Millis,
     pub unresolved: Vec<Missing>,
     /// How the stay ended; none while it is open.
-    pub resolved: Option<Resolved>,
+    pub resolved: Option<StayEnd>,
 }
 
 impl Quarantined {
@@ -172,8 +172,8 @@ pub struct Missing {
 
 /// How a stay in quarantine ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Resolved {
-    pub how: Resolution,
+pub struct StayEnd {
+    pub how: StayOutcome,
     pub from: Sent,
     /// When the row is dropped.
     pub expires: Millis,
@@ -181,7 +181,7 @@ pub struct Resolved {
 
 /// What ended a stay in quarantine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Resolution {
+pub enum StayOutcome {
     /// The item was sent again and accepted.
     Accepted,
     /// It was released: by its sender, or because what was missing arrived.
@@ -190,7 +190,7 @@ pub enum Resolution {
     Withdrawn,
 }
 
-impl Resolution {
+impl StayOutcome {
     /// The word for it on the wire.
     pub fn name(self) -> &'static str {
         match self {

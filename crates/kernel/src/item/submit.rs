@@ -9,9 +9,9 @@ use std::{
 };
 
 use super::{
-    Accepted, Arrival, Change, Item, ItemFault, ItemId, Missing, Put, QuarantineId, Quarantined, Record, Reference,
-    Replaced, Reply, Resolution, Resolved, Retired, Retirement, Sent, Settle, Submit, Verdict, Waiting, item_of,
-    quarantined_of,
+    Accepted, Arrival, Change, ChangeVerdict, Item, ItemFault, ItemId, ItemReference, Missing, Put, QuarantineId,
+    Quarantined, Record, Replaced, Reply, Retired, Retirement, Sent, Settle, StayEnd, StayOutcome, Submit, Waiting,
+    item_of, quarantined_of,
 };
 use crate::{
     fence::{self, Receipt, seal_claimed},
@@ -50,7 +50,7 @@ pub(super) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(Row
     let retired: BTreeSet<ItemId> = submit.changes.iter().filter_map(retired_by).collect();
     let mut changed: BTreeMap<ItemId, u64> = BTreeMap::new();
     for change in &submit.changes {
-        let (item, references): (ItemId, &[Reference]) = match change {
+        let (item, references): (ItemId, &[ItemReference]) = match change {
             Change::Put(put) | Change::Release { put, .. } => (put.item, &put.references),
             Change::Retire { item, .. } => (*item, &[]),
             Change::Refuse { .. } => continue,
@@ -111,7 +111,7 @@ pub(super) fn submit(submit: &Submit, rows: &impl Rows, now: Millis) -> Decision
 }
 
 // What became of the items, for a person who asks what a request did.
-fn summary(submit: &Submit, verdicts: &[Verdict]) -> String {
+fn summary(submit: &Submit, verdicts: &[ChangeVerdict]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for verdict in verdicts {
         *counts.entry(verdict.status()).or_default() += 1;
@@ -168,16 +168,16 @@ impl<R: Rows> Draft<'_, R> {
     }
 
     // None where there is nothing to change.
-    fn change(&mut self, change: &Change) -> Option<Verdict> {
+    fn change(&mut self, change: &Change) -> Option<ChangeVerdict> {
         match change {
-            Change::Put(put) => Some(self.put(put, &self.from.clone(), Resolution::Accepted)),
-            Change::Refuse { faults, .. } => Some(Verdict::Rejected(faults.clone())),
+            Change::Put(put) => Some(self.put(put, &self.from.clone(), StayOutcome::Accepted)),
+            Change::Refuse { faults, .. } => Some(ChangeVerdict::Rejected(faults.clone())),
             Change::Retire { item, cause, .. } => self.retire(*item, *cause),
             Change::Release { quarantine, put } => self.release(*quarantine, put),
         }
     }
 
-    fn put(&mut self, put: &Put, from: &Sent, how: Resolution) -> Verdict {
+    fn put(&mut self, put: &Put, from: &Sent, how: StayOutcome) -> ChangeVerdict {
         let known = self.item(put.item).cloned();
         let reactivated = known.as_ref().is_some_and(|known| returns(put, known));
         // INVARIANT item-order: versions compare with the accepted ones only, and an accepted version is never replaced by one that
@@ -191,7 +191,7 @@ impl<R: Rows> Draft<'_, R> {
                 Some(order) => {
                     let present = known.current.as_ref().filter(|current| current.version.is_some() && order.is_eq());
                     let differs = present.is_some_and(|present| !same(&present.content, &put.content));
-                    return Verdict::Replay { item: put.item, differs };
+                    return ChangeVerdict::Replay { item: put.item, differs };
                 }
             }
         }
@@ -214,9 +214,11 @@ impl<R: Rows> Draft<'_, R> {
                     Some(open) => self.resolve(&open, how),
                     None => {}
                 }
-                Verdict::Accepted { item: put.item, reactivated }
+                ChangeVerdict::Accepted { item: put.item, reactivated }
             }
-            (false, Some(open)) => Verdict::Quarantined { quarantine: open.id(), unresolved: missing(&unresolved) },
+            (false, Some(open)) => {
+                ChangeVerdict::Quarantined { quarantine: open.id(), unresolved: missing(&unresolved) }
+            }
             (false, None) => self.quarantine(put, known.as_deref(), open.as_deref(), &unresolved, from),
         }
     }
@@ -227,8 +229,8 @@ impl<R: Rows> Draft<'_, R> {
     }
 
     // The references that do not count now. Every row that was looked at stays as it is until the commit.
-    fn unresolved<'p>(&mut self, references: &'p [Reference]) -> Vec<&'p Reference> {
-        let mut unresolved: Vec<&Reference> = Vec::new();
+    fn unresolved<'p>(&mut self, references: &'p [ItemReference]) -> Vec<&'p ItemReference> {
+        let mut unresolved: Vec<&ItemReference> = Vec::new();
         for reference in references {
             let key = RowKey::item(reference.item);
             if is_active(self.item(reference.item)) {
@@ -280,9 +282,9 @@ impl<R: Rows> Draft<'_, R> {
         put: &Put,
         known: Option<&Item>,
         open: Option<&Quarantined>,
-        unresolved: &[&Reference],
+        unresolved: &[&ItemReference],
         from: &Sent,
-    ) -> Verdict {
+    ) -> ChangeVerdict {
         let last = self.quarantined(put.item).map(|last| last.number);
         let number = match open {
             Some(open) => open.number,
@@ -328,12 +330,12 @@ impl<R: Rows> Draft<'_, R> {
             item.quarantine = Some(number);
             self.puts.insert(RowKey::item(put.item), Record::Item(item.into()));
         }
-        Verdict::Quarantined { quarantine, unresolved }
+        ChangeVerdict::Quarantined { quarantine, unresolved }
     }
 
     // Marks what is missing, so that its arrival sees that something waits, and so that the two commits cannot pass each other
     // unseen: a row that is absent cannot be held on every store.
-    fn want(&mut self, reference: &Reference) {
+    fn want(&mut self, reference: &ItemReference) {
         let key = RowKey::item(reference.item);
         match self.item(reference.item) {
             Some(item) if item.wanted => self.hold(key),
@@ -347,7 +349,7 @@ impl<R: Rows> Draft<'_, R> {
         }
     }
 
-    fn resolve(&mut self, open: &Quarantined, how: Resolution) {
+    fn resolve(&mut self, open: &Quarantined, how: StayOutcome) {
         let item = open.id().item;
         for old in &open.unresolved {
             let key = RowKey::waiting(ItemId::new(&open.tenant, &old.collection, &old.source_id), item);
@@ -355,7 +357,7 @@ impl<R: Rows> Draft<'_, R> {
             self.drops.insert(key);
         }
         let expires = self.from.at.plus(self.submit.quarantine_retain_ms);
-        let resolved = Some(Resolved { how, from: self.from.clone(), expires });
+        let resolved = Some(StayEnd { how, from: self.from.clone(), expires });
         let quarantined = Quarantined { resolved, ..open.clone() };
         self.puts.insert(RowKey::quarantine(item), Record::Quarantined(quarantined.into()));
         if let Some(known) = self.item(item).filter(|known| known.quarantine.is_some()) {
@@ -364,23 +366,23 @@ impl<R: Rows> Draft<'_, R> {
         }
     }
 
-    fn release(&mut self, quarantine: QuarantineId, put: &Put) -> Option<Verdict> {
+    fn release(&mut self, quarantine: QuarantineId, put: &Put) -> Option<ChangeVerdict> {
         let row = self.quarantined(put.item).cloned()?;
         if row.resolved.is_some() || row.number != quarantine.number {
-            return Some(Verdict::AlreadyResolved { quarantine });
+            return Some(ChangeVerdict::AlreadyResolved { quarantine });
         }
         // Content that was sent since was judged when it came.
         if row.content != put.content {
-            return Some(Verdict::Quarantined { quarantine, unresolved: row.unresolved.clone() });
+            return Some(ChangeVerdict::Quarantined { quarantine, unresolved: row.unresolved.clone() });
         }
-        let verdict = self.put(put, &row.from, Resolution::Released);
-        if let Verdict::Replay { .. } = verdict {
-            self.resolve(&row, Resolution::Released);
+        let verdict = self.put(put, &row.from, StayOutcome::Released);
+        if let ChangeVerdict::Replay { .. } = verdict {
+            self.resolve(&row, StayOutcome::Released);
         }
         Some(verdict)
     }
 
-    fn retire(&mut self, id: ItemId, cause: Retirement) -> Option<Verdict> {
+    fn retire(&mut self, id: ItemId, cause: Retirement) -> Option<ChangeVerdict> {
         let open = self.open_quarantine(id);
         let known = self.item(id).cloned();
         let current = known.as_ref().and_then(|known| known.current.as_ref());
@@ -398,9 +400,9 @@ impl<R: Rows> Draft<'_, R> {
             self.puts.insert(RowKey::item(id), Record::Item(item.into()));
         }
         if let Some(open) = &open {
-            self.resolve(open, Resolution::Withdrawn);
+            self.resolve(open, StayOutcome::Withdrawn);
         }
-        Some(Verdict::Retired { item: id, cause, replay, withdrawn: current.is_none() })
+        Some(ChangeVerdict::Retired { item: id, cause, replay, withdrawn: current.is_none() })
     }
 
     fn new_item(&self, collection: &Arc<str>, source_id: &str) -> Item {
@@ -424,16 +426,16 @@ fn returns(put: &Put, known: &Item) -> bool {
         }
 }
 
-fn missing(references: &[&Reference]) -> Vec<Missing> {
+fn missing(references: &[&ItemReference]) -> Vec<Missing> {
     references.iter().map(|reference| reference.missing.clone()).collect()
 }
 
-fn mixed(version: &super::ItemVersion, known: &super::ItemVersion, state: &str) -> Verdict {
+fn mixed(version: &super::ItemVersion, known: &super::ItemVersion, state: &str) -> ChangeVerdict {
     let (form, known_form) = (version.form(), known.form());
     let message = format!(
         "{form} cannot be compared with the {state} version {known}, which is {known_form}; send versions of one form"
     );
-    Verdict::Rejected(vec![ItemFault { pointer: "/source_version".to_owned(), message }])
+    ChangeVerdict::Rejected(vec![ItemFault { pointer: "/source_version".to_owned(), message }])
 }
 
 // Whether two texts are one JSON value.

@@ -14,7 +14,7 @@ use fencepost::{
 use fencepost_kernel::{
     Reply, Tenant,
     fence::{self, State, body::Body},
-    item::{self, Change, ItemId, QuarantineId, Retirement, Submit, Verdict},
+    item::{self, Change, ItemId, QuarantineId, Retirement, Submit, ChangeVerdict},
     json::{self, Value},
     key::Kind,
 };
@@ -165,27 +165,27 @@ fn parts(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or((name, ""))
 }
 
-fn answer(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+fn answer(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
     let lines = submit.changes.iter().zip(verdicts).map(|(change, verdict)| write_line(&line(submit, change, verdict)));
     let lines: Vec<String> = std::iter::once(submit.correlation_id.to_string()).chain(lines).collect();
     lines.join("\n").into()
 }
 
-fn line(submit: &Submit, change: &Change, verdict: &Verdict) -> VerdictLine {
+fn line(submit: &Submit, change: &Change, verdict: &ChangeVerdict) -> VerdictLine {
     let (collection, content) = match change {
         Change::Put(put) | Change::Release { put, .. } => (&put.collection, Some(&put.content)),
         Change::Refuse { .. } | Change::Retire { .. } => (&submit.collection, None),
     };
     let verdict = match verdict {
-        Verdict::Accepted { .. } => ItemVerdict::Accepted,
-        Verdict::Replay { differs, .. } => ItemVerdict::Replay { differs: *differs },
-        Verdict::Quarantined { quarantine, unresolved } => ItemVerdict::Quarantined {
+        ChangeVerdict::Accepted { .. } => ItemVerdict::Accepted,
+        ChangeVerdict::Replay { differs, .. } => ItemVerdict::Replay { differs: *differs },
+        ChangeVerdict::Quarantined { quarantine, unresolved } => ItemVerdict::Quarantined {
             number: quarantine.number,
             missing: unresolved.iter().map(left::missing).collect(),
         },
-        Verdict::Rejected(_) => ItemVerdict::Rejected,
-        Verdict::Retired { replay, withdrawn, .. } => ItemVerdict::Retired { replay: *replay, withdrawn: *withdrawn },
-        Verdict::AlreadyResolved { .. } => ItemVerdict::AlreadyResolved,
+        ChangeVerdict::Rejected(_) => ItemVerdict::Rejected,
+        ChangeVerdict::Retired { replay, withdrawn, .. } => ItemVerdict::Retired { replay: *replay, withdrawn: *withdrawn },
+        ChangeVerdict::AlreadyResolved { .. } => ItemVerdict::AlreadyResolved,
     };
     let name = format!("{collection}/{}", change.source_id().unwrap_or_default());
     VerdictLine { name, tag: content.and_then(|content| tag_of(&String::from_utf8_lossy(content))), verdict }

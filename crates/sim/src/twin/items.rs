@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencepost::ingest::SCOPE;
 use fencepost_kernel::{
     Write,
-    item::{Quarantined, Resolution},
+    item::{Quarantined, StayOutcome},
     key::Kind,
     row::Record,
 };
@@ -77,7 +77,7 @@ fn quarantined(write: &Write) -> Option<&Arc<Quarantined>> {
 fn unreleased(set: &WriteSet) -> WriteSet {
     without(set, |write| {
         let resolved = quarantined(write).and_then(|stay| stay.resolved.as_ref());
-        resolved.is_some_and(|resolved| resolved.how == Resolution::Released)
+        resolved.is_some_and(|resolved| resolved.how == StayOutcome::Released)
     })
 }
 

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Tenant,
     item::{
-        Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Resolution, Resolved, Retired,
-        Retirement, Sent, Waiting,
+        Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Retired, Retirement, Sent,
+        StayEnd, StayOutcome, Waiting,
     },
 };
 
@@ -105,11 +105,11 @@ pub(super) fn put_quarantined(out: &mut Vec<u8>, quarantined: &Quarantined) {
     for Missing { collection, source_id, reason } in unresolved {
         [&**collection, source_id, reason].into_iter().for_each(|text| put_str(out, text));
     }
-    if let Some(Resolved { how, from, expires: _ }) = resolved {
+    if let Some(StayEnd { how, from, expires: _ }) = resolved {
         out.push(match how {
-            Resolution::Accepted => 0,
-            Resolution::Released => 1,
-            Resolution::Withdrawn => 2,
+            StayOutcome::Accepted => 0,
+            StayOutcome::Released => 1,
+            StayOutcome::Withdrawn => 2,
         });
         put_sent(out, since, from);
     }
@@ -146,14 +146,14 @@ fn take_missing(reader: &mut Reader<'_>) -> Result<Missing, Damage> {
     Ok(Missing { collection: take_shared(reader)?, source_id: reader.string()?, reason: take_shared(reader)? })
 }
 
-fn take_resolved(reader: &mut Reader<'_>, since: u64, expires: Millis) -> Result<Resolved, Damage> {
+fn take_resolved(reader: &mut Reader<'_>, since: u64, expires: Millis) -> Result<StayEnd, Damage> {
     let how = match reader.byte()? {
-        0 => Resolution::Accepted,
-        1 => Resolution::Released,
-        2 => Resolution::Withdrawn,
+        0 => StayOutcome::Accepted,
+        1 => StayOutcome::Released,
+        2 => StayOutcome::Withdrawn,
         _ => return Err(Damage("what ended a quarantine is unknown")),
     };
-    Ok(Resolved { how, from: take_sent(reader, since)?, expires })
+    Ok(StayEnd { how, from: take_sent(reader, since)?, expires })
 }
 
 pub(super) fn put_waiting(out: &mut Vec<u8>, Waiting { tenant, missing, item }: &Waiting) {

@@ -7,7 +7,7 @@ use fencepost_kernel::{
     dispatch::{self, Transport, WarehouseTransport},
     fence::{self, Alias, Fence, Receipt, State, Token, Trace, VersionHead, scope::OnLapse},
     item::{
-        self, Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Resolution, Resolved, Sent,
+        self, Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Sent, StayEnd, StayOutcome,
         Waiting,
     },
     key::Kind,
@@ -135,7 +135,7 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         )
         .into(),
         Kind::Quarantine => {
-            let resolved = Resolved { how: Resolution::Released, from: sent(), expires: Millis(u64::MAX) };
+            let resolved = StayEnd { how: StayOutcome::Released, from: sent(), expires: Millis(u64::MAX) };
             quarantined(value, NOW, Some(resolved))
         }
         Kind::Waiting => {
@@ -157,7 +157,7 @@ fn accepted(value: u64) -> Accepted {
     Accepted { version, content: format!("{{\"id\":\"{value}\"}}").into(), from: sent(), retired: None }
 }
 
-fn quarantined(value: u64, opened: Millis, resolved: Option<Resolved>) -> Record {
+fn quarantined(value: u64, opened: Millis, resolved: Option<StayEnd>) -> Record {
     let quarantined = Quarantined {
         tenant: Tenant::new("acme"),
         collection: "articles".into(),

@@ -10,8 +10,8 @@ use fencepost_kernel::{
         VersionHead, What, body::Body, scope::OnLapse,
     },
     item::{
-        self, Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Resolution, Resolved,
-        Retired, Retirement, Sent, Waiting,
+        self, Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Retired, Retirement, Sent,
+        StayEnd, StayOutcome, Waiting,
     },
     key::Kind,
     lane::{
@@ -408,7 +408,7 @@ fn rows_v6() -> Vec<(RowKey, Row)> {
     let ended = |how| Quarantined {
         version: None,
         unresolved: Vec::new(),
-        resolved: Some(Resolved { how, from: sent(11, "bob"), expires: at(604_800_011) }),
+        resolved: Some(StayEnd { how, from: sent(11, "bob"), expires: at(604_800_011) }),
         ..open.clone()
     };
     let mut records = vec![
@@ -420,7 +420,7 @@ fn rows_v6() -> Vec<(RowKey, Row)> {
         item::Record::Replaced(Replaced { accepted: wide, ..replaced }.into()),
         item::Record::Quarantined(open.clone().into()),
     ];
-    let ends = [Resolution::Accepted, Resolution::Released, Resolution::Withdrawn];
+    let ends = [StayOutcome::Accepted, StayOutcome::Released, StayOutcome::Withdrawn];
     records.extend(ends.map(|how| item::Record::Quarantined(ended(how).into())));
     let (missing, waits) = (ItemId([8; ItemId::LEN]), open.id().item);
     records.push(item::Record::Waiting(Waiting { tenant: tenant.clone(), missing, item: waits }.into()));

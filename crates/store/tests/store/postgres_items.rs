@@ -5,8 +5,8 @@ use std::sync::Arc;
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
     item::{
-        Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Record, Replaced, Resolution, Resolved,
-        Retired, Retirement, Sent, Waiting,
+        Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Record, Replaced, Retired, Retirement,
+        Sent, StayEnd, StayOutcome, Waiting,
     },
     row::CommitId,
 };
@@ -70,8 +70,8 @@ fn rows() -> Vec<Write> {
         unresolved: vec![missing],
         resolved: None,
     };
-    let how = Resolution::Withdrawn;
-    let resolved = Some(Resolved { how, from: sent(8_000), expires: Millis(u64::MAX) });
+    let how = StayOutcome::Withdrawn;
+    let resolved = Some(StayEnd { how, from: sent(8_000), expires: Millis(u64::MAX) });
     let ended = Quarantined { source_id: "A-5".to_owned(), resolved, ..open.clone() };
     let waiting = Waiting { tenant: Tenant::new("acme"), missing: id("A-3"), item: id("A-4") };
     let arrival = Arrival {

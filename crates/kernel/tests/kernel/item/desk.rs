@@ -8,8 +8,8 @@ use fencepost_kernel::{
     Command, Decision, Reply, RowKey, Tenant,
     fence::Target,
     item::{
-        self, Change, Item, ItemFault, ItemId, ItemVersion, Missing, Put, Quarantined, Reference, Resolution,
-        Retirement, Settle, Submit, Verdict, Waiting,
+        self, Change, ChangeVerdict, Item, ItemFault, ItemId, ItemReference, ItemVersion, Missing, Put, Quarantined,
+        Retirement, Settle, StayOutcome, Submit, Waiting,
     },
     row::CommitId,
 };
@@ -39,11 +39,11 @@ pub fn id_of(name: &str) -> ItemId {
     ItemId::new(&tenant(), collection, source_id)
 }
 
-pub fn reference(name: &str) -> Reference {
+pub fn reference(name: &str) -> ItemReference {
     let (collection, source_id) = parts(name);
     let missing =
         Missing { collection: collection.into(), source_id: source_id.into(), reason: "MISSING_DEPENDENCY".into() };
-    Reference { item: id_of(name), missing }
+    ItemReference { item: id_of(name), missing }
 }
 
 /// An item as it is sent: `a@3=x needs b&c`. Its content is what follows `=`, or follows from the rest.
@@ -69,8 +69,8 @@ fn retire(name: &str, cause: Retirement) -> Change {
 }
 
 /// What every test's answer is: the words of the verdicts.
-fn answer(_: &Submit, verdicts: &[Verdict]) -> Bytes {
-    verdicts.iter().map(Verdict::status).collect::<Vec<_>>().join(" ").into()
+fn answer(_: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
+    verdicts.iter().map(ChangeVerdict::status).collect::<Vec<_>>().join(" ").into()
 }
 
 impl Desk {
@@ -160,7 +160,7 @@ impl Desk {
         said(&reply)
     }
 
-    pub fn verdicts(&mut self, text: &str) -> Arc<[Verdict]> {
+    pub fn verdicts(&mut self, text: &str) -> Arc<[ChangeVerdict]> {
         match self.world.run(&Self::of(self.command(text))) {
             Reply::Item(item::Reply::Submitted { verdicts, .. }) => verdicts,
             other => panic!("a command was answered with {other:?}"),
@@ -261,9 +261,9 @@ fn stay(row: &Quarantined) -> String {
         None => format!("open {version} for {}", names(&row.unresolved)),
         Some(resolved) => {
             let how = match resolved.how {
-                Resolution::Accepted => "accepted",
-                Resolution::Released => "released",
-                Resolution::Withdrawn => "withdrawn",
+                StayOutcome::Accepted => "accepted",
+                StayOutcome::Released => "released",
+                StayOutcome::Withdrawn => "withdrawn",
             };
             format!("{version} {how}")
         }
@@ -284,12 +284,12 @@ pub fn said(reply: &Reply) -> String {
     }
 }
 
-fn verdict(verdict: &Verdict) -> String {
+fn verdict(verdict: &ChangeVerdict) -> String {
     let more = match verdict {
-        Verdict::Accepted { reactivated: true, .. } => " reactivated".to_owned(),
-        Verdict::Replay { differs: true, .. } => " differs".to_owned(),
-        Verdict::Retired { replay: true, .. } => " again".to_owned(),
-        Verdict::Quarantined { unresolved, .. } => format!(" for {}", names(unresolved)),
+        ChangeVerdict::Accepted { reactivated: true, .. } => " reactivated".to_owned(),
+        ChangeVerdict::Replay { differs: true, .. } => " differs".to_owned(),
+        ChangeVerdict::Retired { replay: true, .. } => " again".to_owned(),
+        ChangeVerdict::Quarantined { unresolved, .. } => format!(" for {}", names(unresolved)),
         _ => String::new(),
     };
     format!("{}{more}", verdict.status())

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fencepost_kernel::{
     Command, Decision, Reply, RowKey,
     fence::{self, scope::OnLapse},
-    item::{self, ItemId, ItemVersion, Put, QuarantineId, Retirement, Verdict},
+    item::{self, ChangeVerdict, ItemId, ItemVersion, Put, QuarantineId, Retirement},
     row::CommitId,
 };
 
@@ -227,7 +227,7 @@ impl Play {
         }
     }
 
-    fn judge_verdicts(&mut self, changes: &[Change], verdicts: &[Verdict], view: Option<Model>) {
+    fn judge_verdicts(&mut self, changes: &[Change], verdicts: &[ChangeVerdict], view: Option<Model>) {
         assert_eq!(changes.len(), verdicts.len());
         let mut view = view.unwrap_or_else(|| self.model.clone());
         for (change, verdict) in changes.iter().zip(verdicts) {
@@ -239,18 +239,18 @@ impl Play {
         }
     }
 
-    fn judge_verdict(&mut self, change: &Change, verdict: &Verdict, said: &Said) {
+    fn judge_verdict(&mut self, change: &Change, verdict: &ChangeVerdict, said: &Said) {
         let own = match change {
             Change::Put(name, sent) | Change::Release(name, _, sent) => Some((*name, sent)),
             Change::Retire(..) | Change::Refuse => None,
         };
         let got = match verdict {
-            Verdict::Accepted { reactivated, .. } => Said::Accepted { reactivated: *reactivated },
-            Verdict::Replay { differs, .. } => Said::Replay { differs: *differs },
-            Verdict::Rejected(_) => Said::Rejected,
-            Verdict::Retired { replay, withdrawn, .. } => Said::Retired { again: *replay, withdrawn: *withdrawn },
-            Verdict::AlreadyResolved { .. } => Said::Over,
-            Verdict::Quarantined { quarantine, unresolved } => {
+            ChangeVerdict::Accepted { reactivated, .. } => Said::Accepted { reactivated: *reactivated },
+            ChangeVerdict::Replay { differs, .. } => Said::Replay { differs: *differs },
+            ChangeVerdict::Rejected(_) => Said::Rejected,
+            ChangeVerdict::Retired { replay, withdrawn, .. } => Said::Retired { again: *replay, withdrawn: *withdrawn },
+            ChangeVerdict::AlreadyResolved { .. } => Said::Over,
+            ChangeVerdict::Quarantined { quarantine, unresolved } => {
                 let Said::Quarantined { nth, .. } = said else { panic!("{change:?}: {verdict:?}, expected {said:?}") };
                 let (name, sent) = own.unwrap();
                 let number = *self.numbers.entry((name, *nth)).or_insert(quarantine.number);

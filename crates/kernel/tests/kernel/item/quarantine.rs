@@ -2,7 +2,7 @@
 
 use fencepost_kernel::{
     Reply, RowKey,
-    item::{self, Change, QuarantineId, Resolution, Verdict},
+    item::{self, Change, ChangeVerdict, QuarantineId, StayOutcome},
 };
 
 use super::desk::{Desk, RETAIN_MS, check, check_unchanged, id_of, put, said};
@@ -193,7 +193,7 @@ fn release_that_is_still_unresolved_keeps_the_number_and_the_request_that_sent_t
     desk.ask("release a@3 needs b&c");
     let accepted = desk.item("a").unwrap().current.clone().unwrap();
     assert_eq!((accepted.from.at, &accepted.from.by), (desk.world.now, &before.from.by));
-    assert_eq!(desk.quarantined("a").unwrap().resolved.as_ref().unwrap().how, Resolution::Released);
+    assert_eq!(desk.quarantined("a").unwrap().resolved.as_ref().unwrap().how, StayOutcome::Released);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn release_of_an_earlier_stay_leaves_the_present_one_alone() {
         let quarantine = QuarantineId { number, ..second };
         let decision = release(&desk, quarantine);
         let Reply::Item(item::Reply::Submitted { verdicts, .. }) = &decision.reply else { panic!() };
-        assert_eq!(verdicts[..], [Verdict::AlreadyResolved { quarantine }]);
+        assert_eq!(verdicts[..], [ChangeVerdict::AlreadyResolved { quarantine }]);
         assert!(decision.only_answers());
     }
     assert_eq!(said(&release(&desk, second).reply), "QUARANTINED for b");

@@ -1,6 +1,6 @@
 //! Items that are deleted, cancelled or left out of a complete list; and those that come back.
 
-use fencepost_kernel::item::{Retirement, Verdict};
+use fencepost_kernel::item::{ChangeVerdict, Retirement};
 
 use super::desk::{Desk, check, check_unchanged};
 
@@ -58,7 +58,7 @@ fn open_quarantine_is_withdrawn_with_its_item() {
     ]);
     let mut desk = Desk::after("a@1 needs b; c@1 needs b");
     let verdicts = desk.verdicts("delete a");
-    let Verdict::Retired { cause: Retirement::Deleted, replay: false, withdrawn: true, .. } = verdicts[0] else {
+    let ChangeVerdict::Retired { cause: Retirement::Deleted, replay: false, withdrawn: true, .. } = verdicts[0] else {
         panic!("{verdicts:?}")
     };
     assert_eq!(desk.waiting(), "c for b");

@@ -2,7 +2,7 @@
 
 use fencepost_kernel::{
     RowKey,
-    item::{Item, ItemVersion, Sent, Verdict},
+    item::{ChangeVerdict, Item, ItemVersion, Sent},
 };
 
 use super::desk::{Desk, check, check_unchanged, id_of, put, said};
@@ -78,7 +78,7 @@ fn version_of_another_form_is_rejected_and_writes_nothing() {
     ]);
     let mut desk = Desk::after("a@3");
     let verdicts = desk.verdicts("a@1.0.0");
-    let [Verdict::Rejected(faults)] = &verdicts[..] else { panic!("{verdicts:?}") };
+    let [ChangeVerdict::Rejected(faults)] = &verdicts[..] else { panic!("{verdicts:?}") };
     assert_eq!(faults[0].pointer, "/source_version");
     for word in ["a dotted version", "the accepted version 3", "an integer"] {
         assert!(faults[0].message.contains(word), "{}", faults[0].message);

@@ -12,7 +12,7 @@ use fencepost::{
 use fencepost_kernel::{
     Reply,
     fence::{self, State, body::Body},
-    item::{self, Change, ItemId, Retirement, Verdict},
+    item::{self, Change, ChangeVerdict, ItemId, Retirement},
     json::{JsonNode, Value},
 };
 
@@ -176,11 +176,11 @@ const REUSED: &str = "this X-Correlation-Id was first used for another request: 
                       send this one under an id of its own";
 
 // How many items came to what; and a warning where a sender changes items without a new version.
-fn counted(call: &Call, request: &IngestRequest, collection: &Collection, verdicts: &[Verdict]) {
+fn counted(call: &Call, request: &IngestRequest, collection: &Collection, verdicts: &[ChangeVerdict]) {
     let mut differing = 0;
     for verdict in verdicts {
         call.app.metrics.items.count(&collection.name, verdict.status());
-        differing += usize::from(matches!(verdict, Verdict::Replay { differs: true, .. }));
+        differing += usize::from(matches!(verdict, ChangeVerdict::Replay { differs: true, .. }));
     }
     if differing > 0 {
         call.app.metrics.items.differing(&collection.name, differing);

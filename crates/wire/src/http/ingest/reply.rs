@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use fencepost_kernel::item::{
-    Accepted, Item, ItemFault, ItemVersion, Missing, QuarantineId, Quarantined, Replaced, Submit, Verdict,
+    Accepted, ChangeVerdict, Item, ItemFault, ItemVersion, Missing, QuarantineId, Quarantined, Replaced, Submit,
 };
 
 use crate::http::{
@@ -13,16 +13,16 @@ use crate::http::{
 };
 
 /// The answer to a list of items.
-pub(super) fn items(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+pub(super) fn items(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
     listed(Object::new(), submit, verdicts)
 }
 
 /// The same, where nothing was changed.
-pub(super) fn trial_items(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+pub(super) fn trial_items(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
     listed(Object::new().value("dry_run", true), submit, verdicts)
 }
 
-fn listed(answer: Object, submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+fn listed(answer: Object, submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
     let results = submit.changes.iter().zip(verdicts).map(|(change, verdict)| {
         let result = Object::new();
         let result = match change.source_id() {
@@ -42,37 +42,39 @@ fn listed(answer: Object, submit: &Submit, verdicts: &[Verdict]) -> Bytes {
 }
 
 /// The answer to a request about one item: a delete, a cancel or a release.
-pub(super) fn one(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+pub(super) fn one(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
     alone(Object::new(), submit, verdicts)
 }
 
 /// The same, where nothing was changed.
-pub(super) fn trial_one(submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+pub(super) fn trial_one(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
     alone(Object::new().value("dry_run", true), submit, verdicts)
 }
 
-fn alone(answer: Object, submit: &Submit, verdicts: &[Verdict]) -> Bytes {
+fn alone(answer: Object, submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
     let source_id = submit.changes.first().and_then(|change| change.source_id()).unwrap_or_default();
     verdicts.iter().fold(answer.text("source_id", source_id), told).end().into()
 }
 
-fn told(result: Object, verdict: &Verdict) -> Object {
+fn told(result: Object, verdict: &ChangeVerdict) -> Object {
     let result = result.text("status", verdict.status());
     match verdict {
-        Verdict::Accepted { item, reactivated } => {
+        ChangeVerdict::Accepted { item, reactivated } => {
             let result = result.text("internal_id", &item.internal());
             if *reactivated { result.value("reactivated", true) } else { result }
         }
-        Verdict::Replay { item, differs } => {
+        ChangeVerdict::Replay { item, differs } => {
             let result = result.text("internal_id", &item.internal());
             if *differs { result.text("warning", DIFFERS) } else { result }
         }
-        Verdict::Quarantined { quarantine, unresolved } => {
+        ChangeVerdict::Quarantined { quarantine, unresolved } => {
             waiting(result.text("quarantine_id", &quarantine.to_string()), unresolved)
         }
-        Verdict::Rejected(faults) => result.raw("reasons", &array(faults.iter().map(fault))),
-        Verdict::Retired { item, replay, .. } => result.text("internal_id", &item.internal()).value("replay", replay),
-        Verdict::AlreadyResolved { quarantine } => {
+        ChangeVerdict::Rejected(faults) => result.raw("reasons", &array(faults.iter().map(fault))),
+        ChangeVerdict::Retired { item, replay, .. } => {
+            result.text("internal_id", &item.internal()).value("replay", replay)
+        }
+        ChangeVerdict::AlreadyResolved { quarantine } => {
             result.text("quarantine_id", &quarantine.to_string()).value("replay", true)
         }
     }

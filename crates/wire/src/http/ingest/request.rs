@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fencepost::{ingest::IngestRequest, policy::collections::Group};
 use fencepost_kernel::{
     fence::body::Body,
-    item::{Submit, Verdict},
+    item::{ChangeVerdict, Submit},
 };
 
 use super::{malformed, reply, tenant};
@@ -56,7 +56,8 @@ impl Mode {
 
 impl Trial {
     pub(super) fn of(query: &Query) -> Result<Self, Problem> {
-        match query.one("dry_run")? {
+        // An empty value is not taken for none: what was meant as a trial must not change anything.
+        match query.given("dry_run")? {
             None | Some("false") => Ok(Self::No),
             Some("true") => Ok(Self::Yes),
             Some(other) => Err(malformed(format!("`dry_run` must be true or false, not {other:?}"))),
@@ -70,7 +71,7 @@ pub(super) fn of_items(
     mode: Mode,
     trial: Trial,
     body: Body,
-    answer: fn(&Submit, &[Verdict]) -> Bytes,
+    answer: fn(&Submit, &[ChangeVerdict]) -> Bytes,
 ) -> Result<IngestRequest, Problem> {
     let place = format!("{}?mode={}", call.parts.uri.path(), mode.name());
     made(call, trial, body.asked_of("POST", &place), answer)
@@ -87,7 +88,7 @@ fn made(
     call: &Call,
     trial: Trial,
     compared: Body,
-    answer: fn(&Submit, &[Verdict]) -> Bytes,
+    answer: fn(&Submit, &[ChangeVerdict]) -> Bytes,
 ) -> Result<IngestRequest, Problem> {
     let correlation_id = if trial == Trial::Yes { "".into() } else { correlation_id(call)? };
     let (tenant, by) = (tenant(call)?, call.caller.id.as_str().into());

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Tenant,
     item::{
-        Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Record as OfItem, Replaced, Resolution,
-        Resolved, Retired, Retirement, Sent, Waiting,
+        Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Record as OfItem, Replaced, Retired,
+        Retirement, Sent, StayEnd, StayOutcome, Waiting,
     },
     row::Record,
 };
@@ -81,8 +81,8 @@ fn quarantined() -> BoxedStrategy<OfItem> {
         source_id,
         reason: reason.into(),
     });
-    let how = prop::sample::select(vec![Resolution::Accepted, Resolution::Released, Resolution::Withdrawn]);
-    let resolved = (how, sent(), time()).prop_map(|(how, from, expires)| Resolved { how, from, expires });
+    let how = prop::sample::select(vec![StayOutcome::Accepted, StayOutcome::Released, StayOutcome::Withdrawn]);
+    let resolved = (how, sent(), time()).prop_map(|(how, from, expires)| StayEnd { how, from, expires });
     let number = prop_oneof![any::<u64>(), time().prop_map(|Millis(number)| number)];
     let rest = (time(), vec(missing, 0..4), option::of(resolved));
     (name(), number, option::of(version()), content(), sent(), rest)
