@@ -213,7 +213,7 @@ impl Fencepost {
         Some(Ingest::new(self.engine.clone(), rules, self.arrived.clone()))
     }
 
-    /// What [`ingest::run`] waits for.
+    /// Signals [`ingest::run`] that something may have arrived.
     pub fn arrived(&self) -> Arc<Notify> {
         self.arrived.clone()
     }
