@@ -67,7 +67,7 @@ parts! {
 
 /// Seeds beyond those above that once broke a promise; step by step their stories are told in `dates` and `batches`.
 /// The generator has changed since, so that a seed no longer lives the same history: it is the stories that stay.
-const ONCE_BROKEN: [u64; 32] = [
+const ONCE_BROKEN: [u64; 34] = [
     // lost-claim: a renewal that was decided before its fence expired landed after its holder had been refused.
     305_123,
     // in-doubt: a renewal whose rows were read slowly was dated before another that it was written over.
@@ -121,6 +121,9 @@ const ONCE_BROKEN: [u64; 32] = [
     20_000_034_675,
     // cancelled: the auditor forgot a person who skips an event while it is sent again.
     20_000_048_248,
+    // stuck-lane: a head that had failed was due in the last second that lanes had to drain, and the world ended in between.
+    30_000_068_796,
+    20_000_100_689,
 ];
 
 #[test]
