@@ -81,6 +81,11 @@ impl World {
         self.commit_also(writes, &Also::default()).is_some()
     }
 
+    /// A row is not there, as for a node that reads an old server.
+    pub fn lose(&mut self, key: RowKey) {
+        self.rows.remove(&key);
+    }
+
     /// The same with what stands or falls with the writes; the position that an append got, 0 where there was none.
     pub fn commit_also(&mut self, writes: &[Write], also: &Also) -> Option<u64> {
         let revision = |key: &RowKey| self.rows.get(key).map(|row| row.revision);

@@ -16,7 +16,7 @@ const DAY_MS: u64 = 24 * 3_600_000;
 pub(super) fn judge(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation>) {
     in_order(ledger, lane, found);
     one_at_a_time(ledger, lane, found);
-    pauses(lane, found);
+    pauses(ledger, lane, found);
     waits(lane, found);
 }
 
@@ -58,8 +58,9 @@ fn one_at_a_time(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation
     }
 }
 
-// Once a pause is acknowledged, at most what a node had taken up by then still leaves.
-fn pauses(lane: &Lane<'_>, found: &mut Vec<Violation>) {
+// Once a pause is acknowledged, at most what a node had taken up by then still leaves. A node that was declared to read from an
+// old primary does not know of a pause since the failover, until it reads from the new one.
+fn pauses(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation>) {
     let resumes = || lane.ops.iter().filter(|asked| asked.op.ask == LaneAsk::Resume && asked.perhaps_done());
     for pause in lane.ops.iter().filter(|asked| asked.op.ask == LaneAsk::Pause && asked.done()) {
         let Some(closed) = pause.op.closed else { continue };
@@ -69,8 +70,15 @@ fn pauses(lane: &Lane<'_>, found: &mut Vec<Violation>) {
         }
         let until = resumes().map(|resume| resume.op.invoked.line).filter(|line| *line > closed.line).min();
         let within = |line: usize| closed.line < line && until.is_none_or(|until| line < until);
-        let during: Vec<&(usize, &Sending)> =
-            lane.sendings.iter().filter(|(_, sending)| within(sending.began.line)).collect();
+        let unaware = |sending: &Sending| {
+            ledger.history.old_reads.iter().any(|reads| {
+                reads.node == sending.node
+                    && reads.from_line < closed.line
+                    && (reads.from_line..=reads.to_line).contains(&sending.began.line)
+            })
+        };
+        let sendings = lane.sendings.iter().filter(|(_, sending)| within(sending.began.line) && !unaware(sending));
+        let during: Vec<&(usize, &Sending)> = sendings.collect();
         let second = during
             .iter()
             .enumerate()
