@@ -21,15 +21,17 @@ pub(super) fn judge(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violat
 }
 
 fn in_order(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation>) {
-    let mut last = 0;
+    let (mut last, mut last_line) = (0, 0);
     for (place, sending) in &lane.sendings {
         if !sending.intact {
             found.push(report("intact", *place, sending, "it arrived with other bytes"));
         }
-        if sending.seq < last {
+        if sending.seq < last && !ledger.unaware(sending, last_line) {
             found.push(report("acked-again", *place, sending, format_args!("{last} had been sent")));
         }
-        last = last.max(sending.seq);
+        if sending.seq > last {
+            (last, last_line) = (sending.seq, sending.began.line);
+        }
         let ended = |seq: u64| {
             let mut sendings = lane.sendings.iter();
             sendings.any(|(_, other)| other.seq == seq && acknowledged_before(other, sending.began.line))
@@ -70,14 +72,8 @@ fn pauses(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation>) {
         }
         let until = resumes().map(|resume| resume.op.invoked.line).filter(|line| *line > closed.line).min();
         let within = |line: usize| closed.line < line && until.is_none_or(|until| line < until);
-        let unaware = |sending: &Sending| {
-            ledger.history.old_reads.iter().any(|reads| {
-                reads.node == sending.node
-                    && reads.from_line < closed.line
-                    && (reads.from_line..=reads.to_line).contains(&sending.began.line)
-            })
-        };
-        let sendings = lane.sendings.iter().filter(|(_, sending)| within(sending.began.line) && !unaware(sending));
+        let aware = |sending: &Sending| !ledger.unaware(sending, closed.line);
+        let sendings = lane.sendings.iter().filter(|(_, sending)| within(sending.began.line) && aware(sending));
         let during: Vec<&(usize, &Sending)> = sendings.collect();
         let second = during
             .iter()

@@ -48,7 +48,8 @@ fn true_once(ledger: &Ledger<'_>, asked: Asked<'_>, original: &str, told: &str) 
         }
         // Its last attempt was not taken; or a person had skipped it while that was under way: then the person has the last word.
         "dead" => {
-            let last = sendings().filter(|sending| sending.began.line < to).max_by_key(|sending| sending.began.line);
+            let known = sendings().filter(|sending| sending.began.line < to && !ledger.unaware(sending, to));
+            let last = known.max_by_key(|sending| sending.began.line);
             let taken = last.filter(|sending| sending.said == Some(Said::Yes));
             taken.is_none_or(|sending| skipped(ledger, sending, to)) || ledger.left.is_none()
         }
