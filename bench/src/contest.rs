@@ -1,6 +1,6 @@
 //! Decides which contestants are measured and in which order: each round measures all of them, each on a fresh server.
 //! Never runs two contestants at once, and never carries data from one measurement into the next.
-//! Called by `main`; `report` gets the rows.
+//! Called by `main` and `ingest`; `report` gets the rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::stats::{PERCENTILES, Sample, median};
 const REPLAY_KEYS: u64 = 50_000;
 
 /// The folder of PostgreSQL's data, relative to `Ground::work`; all contestants on PostgreSQL share it.
-const CLUSTER: &str = "postgres-cluster";
+pub const CLUSTER: &str = "postgres-cluster";
 
 /// Rows of one group are compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub enum Group {
     Gateway,
     /// Synced writes without a socket.
     InProcess,
+    /// Items of partners, a thousand a request.
+    Items,
 }
 
 /// One thing that is measured.
@@ -92,7 +94,7 @@ impl Contestant {
     }
 
     fn on_postgres(&self) -> bool {
-        self.name == "postgres" || self.name.starts_with("fencepost-postgres")
+        self.name.starts_with("postgres") || self.name.starts_with("fencepost-postgres")
     }
 
     /// Other programs that must be installed, with the Debian package that has them.
@@ -166,6 +168,17 @@ pub fn run(ground: &Ground, chosen: &[&'static Contestant], rounds: u32) -> Resu
     if chosen.iter().any(|contestant| contestant.on_postgres()) {
         server::postgres_cluster(&cluster)?;
     }
+    in_rounds(ground, chosen, rounds, |contestant, dir, salt| measure(ground, contestant, dir, salt))
+}
+
+/// Calls `measure` for each chosen contestant in turn, `rounds` times: with the contestant, a folder name of its own and the
+/// number of the round.
+pub fn in_rounds(
+    ground: &Ground,
+    chosen: &[&'static Contestant],
+    rounds: u32,
+    mut measure: impl FnMut(&'static Contestant, &Path, u64) -> Result<Sample>,
+) -> Result<Outcome> {
     let mut rows: Vec<Row> =
         chosen.iter().map(|contestant| Row { contestant, rates: Vec::new(), percentiles_ms: Vec::new() }).collect();
     let mut sync = Sample::new(Duration::ZERO);
@@ -176,9 +189,8 @@ pub fn run(ground: &Ground, chosen: &[&'static Contestant], rounds: u32) -> Resu
             others_busy = others_busy.max(machine::settle(ground.patience)?);
             let name = row.contestant.name;
             let dir = ground.work.join(name);
-            let salt = u64::from(round);
             let sample =
-                measure(ground, row.contestant, &dir, salt).with_context(|| format!("{name}, round {round}"))?;
+                measure(row.contestant, &dir, u64::from(round)).with_context(|| format!("{name}, round {round}"))?;
             if let Some(error) = &sample.first_error {
                 bail!("{name}, round {round}: {} connections met an unexpected reply, first: {error}", sample.errors);
             }

@@ -1,6 +1,6 @@
 //! One HTTP/1.1 keep-alive connection: prebuilt request bytes out, one reply in.
 //! Never interprets a body, and never accepts a reply that it cannot delimit by Content-Length.
-//! Called by the drivers of `fence`, `gateway` and `noop`, by `server` and by `dispatch`.
+//! Called by the drivers of `fence`, `gateway` and `noop`, by `server`, `dispatch` and `ingest`.
 
 use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -101,17 +101,22 @@ pub const TOKEN_HOLE: &str = "TTTTTTTTTTTTTTTTTTTT";
 impl Template {
     /// Builds the request; holes are numbered in the order of the body.
     pub fn post(path: &str, body: &str) -> Template {
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer dev-partner\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        Template::post_with(path, "", body)
+    }
+
+    /// The same with further header lines, each ended by CR LF. Their holes come before those of the body.
+    pub fn post_with(path: &str, headers: &str, body: &str) -> Template {
+        let text = format!(
+            "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer dev-partner\r\n{headers}\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         let mut holes: Vec<_> = [KEY_HOLE, TOKEN_HOLE]
             .iter()
-            .flat_map(|hole| body.match_indices(hole).map(|(at, text)| head.len() + at..head.len() + at + text.len()))
+            .flat_map(|hole| text.match_indices(hole).map(|(at, text)| at..at + text.len()))
             .collect();
         holes.sort_by_key(|hole| hole.start);
-        Template { bytes: (head + body).into_bytes(), holes }
+        Template { bytes: text.into_bytes(), holes }
     }
 
     /// The bytes of the hole with this number, to be overwritten.

@@ -1,6 +1,6 @@
 //! The conditions of a run: cores, kernel, filesystem, sync latency, and how busy the cores are.
 //! Never changes a setting of the machine.
-//! Called by `main`, `contest`, `scale`, `report` and `dispatch`.
+//! Called by `main`, `contest`, `scale`, `report`, `dispatch` and `ingest`.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -187,6 +187,33 @@ pub fn cpu_us(pid: u32) -> Result<u64> {
     // The name is in parentheses and may hold spaces. User and system time are words 12 and 13 after it.
     let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
     Ok(words.filter_map(|word| word.parse::<u64>().ok()).sum::<u64>() * 10_000)
+}
+
+/// Processor time of a process and of all that descend from it, in microseconds: of those that have ended, too.
+pub fn cpu_us_with_descendants(pid: u32) -> Result<u64> {
+    // Parent, and ticks: its own and those of children that it has waited for.
+    let mut seen: Vec<(u32, u32, u64)> = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(one) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // It may have ended meanwhile.
+        let Ok(stat) = fs::read_to_string(format!("/proc/{one}/stat")) else { continue };
+        let words: Vec<u64> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(|word| word.parse().unwrap_or(0))
+            .collect();
+        if let (Some(parent), Some(ticks)) = (words.get(1), words.get(11..15)) {
+            seen.push((one, *parent as u32, ticks.iter().sum()));
+        }
+    }
+    let (mut family, mut at) = (vec![pid], 0);
+    while let Some(parent) = family.get(at).copied() {
+        family.extend(seen.iter().filter(|(_, of, _)| *of == parent).map(|(one, ..)| *one));
+        at += 1;
+    }
+    Ok(seen.iter().filter(|(one, ..)| family.contains(one)).map(|(_, _, ticks)| ticks).sum::<u64>() * 10_000)
 }
 
 /// Bytes that a folder occupies on disk, in whole blocks.

@@ -9,6 +9,7 @@ mod dispatch;
 mod fence;
 mod gateway;
 mod http;
+mod ingest;
 mod keys;
 mod library;
 mod load;
@@ -42,9 +43,9 @@ struct Arguments {
     /// Length of each measurement; the warm-up before it is a fifth of that, at least 0.5 s
     #[arg(long, default_value_t = 3.0, value_name = "N")]
     seconds: f64,
-    /// Connections, each with one request in flight
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    connections: usize,
+    /// Connections, each with one request in flight; 64 if absent, and 4 with --ingest
+    #[arg(long, value_name = "N")]
+    connections: Option<usize>,
     /// Threads of the load generator
     #[arg(long, default_value_t = 1, value_name = "N")]
     client_threads: usize,
@@ -69,7 +70,10 @@ struct Arguments {
     /// Where dispatch keeps its lanes
     #[arg(long, value_enum, default_value = "embedded", value_name = "STORE", requires = "dispatch")]
     lanes_on: dispatch::Store,
-    /// Where results.json, results.svg, scale.json and dispatch.json go
+    /// Measure ingest instead, with this many items a request (1,000 where no number follows)
+    #[arg(long, num_args = 0..=1, default_missing_value = "1000", value_name = "SKUS_PER_REQUEST", value_parser = count)]
+    ingest: Option<u64>,
+    /// Where results.json, results.svg, scale.json, dispatch.json and ingest.json go
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     out: PathBuf,
     /// Where the servers keep their data while they run; it must be on a real disk
@@ -99,8 +103,9 @@ enum Hidden {
 }
 
 fn contestant(name: &str) -> Result<&'static Contestant, String> {
-    contest::ALL.iter().find(|contestant| contestant.name == name).ok_or_else(|| {
-        let names: Vec<_> = contest::ALL.iter().map(|contestant| contestant.name).collect();
+    let all = || contest::ALL.iter().chain(ingest::ALL);
+    all().find(|contestant| contestant.name == name).ok_or_else(|| {
+        let names: Vec<_> = all().map(|contestant| contestant.name).collect();
         format!("one of {}", names.join(", "))
     })
 }
@@ -125,14 +130,16 @@ fn run(arguments: Arguments) -> Result<()> {
         Some(Hidden::Receiver { port }) => return dispatch::receiver::serve(port),
         None => {}
     }
-    ensure!(arguments.seconds > 0.0 && arguments.rounds > 0 && arguments.connections > 0, "nothing to measure");
+    let connections = arguments.connections.unwrap_or(if arguments.ingest.is_some() { 4 } else { 64 });
+    ensure!(arguments.seconds > 0.0 && arguments.rounds > 0 && connections > 0, "nothing to measure");
     stop::listen()?;
 
+    let all = if arguments.ingest.is_some() { ingest::ALL } else { contest::ALL };
     let chosen: Vec<_> =
-        contest::ALL.iter().filter(|each| arguments.only.is_empty() || chosen_by(&arguments.only, each)).collect();
-    let side_by_side = arguments.scale.is_none() && arguments.dispatch.is_none();
+        all.iter().filter(|each| arguments.only.is_empty() || chosen_by(&arguments.only, each)).collect();
+    let side_by_side = arguments.scale.is_none() && arguments.dispatch.is_none() && arguments.ingest.is_none();
     let needs_fencepost = !side_by_side || chosen.iter().any(|each| each.is_fencepost());
-    if side_by_side {
+    if side_by_side || arguments.ingest.is_some() {
         contest::require_programs(&chosen)?;
     }
     let fencepost = match (needs_fencepost, &arguments.fencepost) {
@@ -145,7 +152,7 @@ fn run(arguments: Arguments) -> Result<()> {
     let measure = Duration::from_secs_f64(arguments.seconds);
     let warm_up = (measure / 5).max(Duration::from_millis(500));
     let ground = Ground {
-        shape: Shape { connections: arguments.connections, threads: arguments.client_threads, warm_up, measure },
+        shape: Shape { connections, threads: arguments.client_threads, warm_up, measure },
         patience: Duration::from_secs(arguments.patience),
         work: work.path().to_owned(),
         fencepost,
@@ -154,6 +161,10 @@ fn run(arguments: Arguments) -> Result<()> {
     std::fs::create_dir_all(&arguments.out)?;
     report::print_machine(&machine);
     match (arguments.scale, arguments.dispatch) {
+        (None, None) if arguments.ingest.is_some() => {
+            let per_request = arguments.ingest.unwrap_or_default();
+            ingest::run(&ground, &machine, &chosen, arguments.rounds, per_request, &arguments.out)
+        }
         (Some(keys), _) => scale::run(&ground, &machine, keys, &arguments.out),
         (None, Some(events)) => {
             dispatch::run(&ground, &machine, events, &arguments.part, arguments.lanes_on, &arguments.out)

@@ -1,6 +1,6 @@
 //! Prints the table and the promised ratios, and writes the results file.
 //! Never prints an absolute figure without naming its machine.
-//! Called by `main`.
+//! Called by `main` and `ingest`.
 
 use std::path::Path;
 
@@ -37,7 +37,8 @@ pub fn publish(ground: &Ground, machine: &Machine, outcome: &Outcome, out: &Path
     Ok(())
 }
 
-fn print_conditions(ground: &Ground, outcome: &Outcome) {
+/// Prints the settings of the run and what the machine was like meanwhile.
+pub fn print_conditions(ground: &Ground, outcome: &Outcome) {
     let shape = ground.shape;
     if let Some(binary) = &ground.fencepost {
         println!("fencepost server: {} ({})", binary.display(), version_of(binary));

@@ -1,6 +1,6 @@
 //! The same cycle on Redis and on PostgreSQL: take the key if it is free, then write the receipt.
 //! Never batches or pipelines: one request an operation, one in flight a connection, as for fencepost.
-//! Called by `contest`.
+//! Called by `contest`; `ingest` shares the connection to PostgreSQL.
 
 use anyhow::{Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -126,7 +126,8 @@ const UPDATE: &str = "UPDATE fences SET state = 'sealed', receipt = $2, expires_
     WHERE key = $1 AND state = 'pending'";
 
 impl Postgres {
-    async fn client(port: u16) -> Result<Client> {
+    /// A connection to the server.
+    pub async fn client(port: u16) -> Result<Client> {
         let config = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres connect_timeout=5");
         let (client, connection) = tokio_postgres::connect(&config, NoTls).await?;
         // The task ends with the client. A query that fails on the connection returns the same error.

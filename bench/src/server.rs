@@ -1,6 +1,6 @@
 //! Starts the servers to measure, each on a free port with its own folder, and stops them on drop.
 //! Never leaves a process running after an error, a panic or Ctrl-C; never reuses data of an earlier measurement.
-//! Called by `contest`, `scale` and `dispatch`.
+//! Called by `contest`, `scale`, `dispatch` and `ingest`.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;

@@ -15,6 +15,7 @@ use fencepost::{
     Fencepost,
     clock::SystemClock,
     engine::EngineLimits,
+    ingest,
     policy::{
         Policy,
         config::{Config, Flags},
@@ -271,6 +272,12 @@ async fn serve(
     welcome(dev, scheme, address, admin_address);
     let watch = tokio::spawn(watch::run(app.clone()));
     let reloads = tokio::spawn(reloads(app.clone(), hangups));
+    let (of_items, counting) = (app.clone(), app.clone());
+    let items = tokio::spawn(ingest::run(
+        fencepost.arrived(),
+        move || Some(of_items.fencepost.ingest()),
+        move |open| counting.metrics.items.quarantines(open, counting.fencepost.engine().now()),
+    ));
     let trusted = settings.trusted_proxies.clone();
     let limits = Limits {
         connections_max: settings.limits.connections_max,
@@ -325,7 +332,7 @@ async fn serve(
     if let Some(serving) = serving_admin {
         let _ = serving.await;
     }
-    for task in [watch, reloads] {
+    for task in [watch, reloads, items] {
         task.abort();
         let _ = task.await;
     }

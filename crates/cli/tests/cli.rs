@@ -25,6 +25,7 @@ mod cli {
     mod gateway;
     mod hostile;
     mod in_doubt;
+    mod ingest;
     mod kafka;
     mod lanes;
     mod ledger;

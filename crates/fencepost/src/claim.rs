@@ -55,13 +55,11 @@ impl Patience {
 }
 
 pub(crate) fn sealed(reply: Reply) -> Result<(), Error> {
-    match reply {
-        Reply::Fence(fence::Reply::Sealed { .. }) => Ok(()),
-        Reply::Fence(fence::Reply::SealConflict { effect_id }) => {
-            Err(Error::Conflict { diff: None, effect_id: Some(effect_id) })
-        }
-        Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Error::FencedOff { resolved: None }),
+    if let Reply::Fence(fence::Reply::SealConflict { effect_id }) = reply {
+        return Err(Error::Conflict { diff: None, effect_id: Some(effect_id) });
     }
+    let is_sealed = matches!(reply, Reply::Fence(fence::Reply::Sealed { .. }));
+    if is_sealed { Ok(()) } else { Err(Error::FencedOff { resolved: None }) }
 }
 
 /// The right to act under a fence, until its lease runs out.
@@ -107,11 +105,12 @@ impl Claim {
 
     /// Asks for more time, counted from now.
     pub async fn renew(&self) -> Result<Millis, Error> {
-        match self.extend().await.map_err(Error::Engine)? {
-            Reply::Fence(fence::Reply::Renewed { lease_expires }) => Ok(lease_expires),
-            Reply::Fence(fence::Reply::InDoubt { .. }) => Err(Error::InDoubt),
-            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(self.fenced_off().await),
+        let reply = self.extend().await.map_err(Error::Engine)?;
+        if let Reply::Fence(fence::Reply::Renewed { lease_expires }) = reply {
+            return Ok(lease_expires);
         }
+        let in_doubt = matches!(reply, Reply::Fence(fence::Reply::InDoubt { .. }));
+        Err(if in_doubt { Error::InDoubt } else { self.fenced_off().await })
     }
 
     async fn extend(&self) -> Result<Reply, engine::Error> {
@@ -190,10 +189,9 @@ impl Claim {
     /// Gives the key back: nothing happened.
     pub async fn release(&self) -> Result<(), Error> {
         let release = Release { target: self.target.clone(), token: self.token() };
-        match self.engine.ask(Command::Fence(fence::Command::Release(release))).await.map_err(Error::Engine)? {
-            Reply::Fence(fence::Reply::Released { .. }) => Ok(()),
-            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(self.fenced_off().await),
-        }
+        let reply = self.engine.ask(Command::Fence(fence::Command::Release(release))).await.map_err(Error::Engine)?;
+        let released = matches!(reply, Reply::Fence(fence::Reply::Released { .. }));
+        if released { Ok(()) } else { Err(self.fenced_off().await) }
     }
 
     /// Runs a future while renewing the lease at a third of its length. Stops renewing when it is dropped.

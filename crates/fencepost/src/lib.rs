@@ -39,6 +39,7 @@ pub mod dispatch;
 pub mod engine;
 pub mod executor;
 pub mod idempotency_key;
+pub mod ingest;
 pub mod layer;
 pub mod moving;
 mod once;
@@ -68,8 +69,12 @@ pub use {fencepost_kernel as kernel, fencepost_kernel::Scope};
 
 use clock::{Clock, SystemClock};
 use engine::{EngineLimits, Observer};
+use ingest::{Ingest, IngestRules};
 use policy::{NoScope, Policy};
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot},
+};
 
 /// How often background work gets its turn.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(1);
@@ -83,6 +88,8 @@ pub struct Fencepost {
     tenant: Tenant,
     settle_for: Option<Duration>,
     threads: Arc<Threads>,
+    /// Something may have arrived that items in quarantine wait for.
+    arrived: Arc<Notify>,
 }
 
 struct Threads {
@@ -165,7 +172,7 @@ impl Fencepost {
             .spawn(housekeeping)
             .map_err(|error| Error::Open(error.to_string()))?;
         let policy = Arc::new(RwLock::new(Arc::new(policy)));
-        Ok(Self { engine, policy, tenant: Tenant::new("local"), settle_for: None, threads })
+        Ok(Self { engine, policy, tenant: Tenant::new("local"), settle_for: None, threads, arrived: Arc::default() })
     }
 
     /// The same Fencepost for another tenant: no key or receipt is shared between tenants.
@@ -197,6 +204,18 @@ impl Fencepost {
         let target =
             self.target(scope, key.into_iter().map(|(name, value)| (name.into(), value.into())).collect(), None)?;
         self.engine.explain(target.key).await.map_err(Error::Engine)
+    }
+
+    /// Items of partners, by the policy in force; none where the store cannot keep them, and on a store that other processes
+    /// share while one of them is of a release that does not know items.
+    pub fn ingest(&self) -> Option<Ingest> {
+        let rules = IngestRules::of(&self.policy()).filter(|_| self.engine.keeps(kernel::key::Kind::Item))?;
+        Some(Ingest::new(self.engine.clone(), rules, self.arrived.clone()))
+    }
+
+    /// What [`ingest::run`] waits for.
+    pub fn arrived(&self) -> Arc<Notify> {
+        self.arrived.clone()
     }
 
     /// The engine below, for callers with their own commands.

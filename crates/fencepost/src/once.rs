@@ -358,20 +358,29 @@ impl Fencepost {
 
     /// The answer to a claim in the library's words.
     pub(crate) fn claimed(&self, target: Target, lease_ms: u64, reply: Reply) -> Result<Claimed, Error> {
+        let Reply::Fence(reply) = reply else { return Err(Error::FencedOff { resolved: None }) };
         match reply {
-            Reply::Fence(fence::Reply::New(granted)) => {
+            fence::Reply::New(granted) => {
                 Ok(Claimed::New(Claim::granted(self.engine(), target, granted, lease_ms, self.patience())))
             }
-            Reply::Fence(fence::Reply::Duplicate { fence, .. }) => Ok(Claimed::Duplicate(outcome(&fence))),
-            Reply::Fence(fence::Reply::InFlight { lease_expires, .. }) => Err(Error::InFlight { lease_expires }),
-            Reply::Fence(fence::Reply::Conflict(mismatch)) => Err(conflict(&mismatch, &target)),
-            Reply::Fence(fence::Reply::Stale { sealed_version })
-            | Reply::Fence(fence::Reply::Incomparable { sealed_version }) => Err(Error::Stale { sealed_version }),
-            Reply::Fence(fence::Reply::SequenceGap { last, .. }) => Err(Error::SequenceGap { last }),
-            Reply::Fence(fence::Reply::InDoubt { .. }) => Err(Error::InDoubt),
-            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => {
-                Err(Error::FencedOff { resolved: None })
+            fence::Reply::Duplicate { fence, .. } => Ok(Claimed::Duplicate(outcome(&fence))),
+            fence::Reply::InFlight { lease_expires, .. } => Err(Error::InFlight { lease_expires }),
+            fence::Reply::Conflict(mismatch) => Err(conflict(&mismatch, &target)),
+            fence::Reply::Stale { sealed_version } | fence::Reply::Incomparable { sealed_version } => {
+                Err(Error::Stale { sealed_version })
             }
+            fence::Reply::SequenceGap { last, .. } => Err(Error::SequenceGap { last }),
+            fence::Reply::InDoubt { .. } => Err(Error::InDoubt),
+            fence::Reply::FencedOff { .. }
+            | fence::Reply::Sealed { .. }
+            | fence::Reply::SealConflict { .. }
+            | fence::Reply::Renewed { .. }
+            | fence::Reply::Released { .. }
+            | fence::Reply::Resolved { .. }
+            | fence::Reply::Forgotten { .. }
+            | fence::Reply::NotInDoubt
+            | fence::Reply::NotSealed
+            | fence::Reply::Aliased { .. } => Err(Error::FencedOff { resolved: None }),
         }
     }
 }

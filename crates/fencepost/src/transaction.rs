@@ -91,24 +91,25 @@ impl Fencepost {
         let nodes = self.engine().alive().await.map_err(Error::Engine)?;
         let members = members(IN_TRANSACTION, nodes, self.engine().now());
         let command = publication.command(scope, members.into(), None).map_err(Error::Engine)?;
-        match self.engine().ask_in(tx, &command).await.map_err(Error::Engine)? {
-            Reply::Dispatch(dispatch::Reply::Published { publication, .. }) => Ok(published(publication, false)),
-            Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match dispatch::PublishReceipt::of(&fence) {
-                Some(publication) => Ok(published(publication, true)),
-                None => Err(Error::NotPublished("its fence was not sealed by a publication")),
-            },
-            Reply::Fence(fence::Reply::Conflict(mismatch)) => {
-                let diff = diff::between(&mismatch, &scope.mask).patch;
-                Err(Error::Conflict { diff, effect_id: mismatch.effect_id })
+        let reply = self.engine().ask_in(tx, &command).await.map_err(Error::Engine)?;
+        let why = if let Reply::Dispatch(dispatch::Reply::Published { publication, .. }) = reply {
+            return Ok(published(publication, false));
+        } else if let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = &reply {
+            match dispatch::PublishReceipt::of(fence) {
+                Some(publication) => return Ok(published(publication, true)),
+                None => "its fence was not sealed by a publication",
             }
-            Reply::Dispatch(dispatch::Reply::NoTransport) => Err(Error::NotPublished("the warehouse has no transport")),
-            Reply::Dispatch(dispatch::Reply::UnknownOriginal) => {
-                Err(Error::NotPublished("what it cancels was never published"))
-            }
-            Reply::Fence(_) | Reply::Dispatch(_) | Reply::Lane(_) | Reply::Done => {
-                Err(Error::NotPublished("somebody holds its id"))
-            }
-        }
+        } else if let Reply::Fence(fence::Reply::Conflict(mismatch)) = reply {
+            let diff = diff::between(&mismatch, &scope.mask).patch;
+            return Err(Error::Conflict { diff, effect_id: mismatch.effect_id });
+        } else if let Reply::Dispatch(dispatch::Reply::NoTransport) = reply {
+            "the warehouse has no transport"
+        } else if let Reply::Dispatch(dispatch::Reply::UnknownOriginal) = reply {
+            "what it cancels was never published"
+        } else {
+            "somebody holds its id"
+        };
+        Err(Error::NotPublished(why))
     }
 }
 

@@ -67,6 +67,16 @@ pub enum Kind {
     Counter = 13,
     /// An act of an operator.
     Audit = 14,
+    /// An item of a partner, with its present version.
+    Item = 15,
+    /// A version of an item that another has replaced.
+    ItemVersion = 16,
+    /// An item set aside because something that it refers to is missing.
+    Quarantine = 17,
+    /// An item in quarantine waits for another one.
+    Waiting = 18,
+    /// An item has arrived that others wait for.
+    Arrival = 19,
 }
 
 /// The address of one row in a store.

@@ -4,7 +4,7 @@
 
 use crate::{
     audit::{self, Subject},
-    dispatch, fence,
+    dispatch, fence, item,
     key::{RowKey, Tenant},
     lane,
     merge::Merge,
@@ -22,6 +22,7 @@ pub enum Command {
     Dispatch(dispatch::Command),
     /// Of an operator, to be recorded.
     Audit(audit::Command),
+    Item(item::Command),
     /// Drops a row whose time is over.
     Sweep(RowKey),
 }
@@ -32,6 +33,7 @@ pub enum Reply {
     Fence(fence::Reply),
     Lane(lane::Reply),
     Dispatch(dispatch::Reply),
+    Item(item::Reply),
     /// Housekeeping; nobody listens.
     Done,
 }
@@ -97,6 +99,7 @@ pub fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
         Command::Lane(command) => lane::footprint(command, add),
         Command::Dispatch(command) => dispatch::footprint(command, add),
         Command::Audit(command) => audit::footprint(command, add),
+        Command::Item(command) => item::footprint(command, add),
         Command::Sweep(key) => add(*key),
     }
 }
@@ -109,6 +112,7 @@ pub fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey))
         Command::Lane(command) => lane::follow(command, rows, add),
         Command::Dispatch(command) => dispatch::follow(command, rows, add),
         Command::Audit(command) => audit::follow(command, rows, add),
+        Command::Item(command) => item::follow(command, rows, add),
         Command::Sweep(_) => {}
     }
 }
@@ -131,7 +135,9 @@ pub fn row_lock(command: &Command, key: &RowKey) -> RowLock {
         Command::Fence(command) => fence::row_lock(command, key),
         Command::Dispatch(command) => dispatch::row_lock(command, key),
         Command::Audit(audit::Command::Act(act)) => row_lock(&act.command, key),
-        Command::Lane(_) | Command::Audit(audit::Command::Note(_)) | Command::Sweep(_) => RowLock::OnRead,
+        Command::Lane(_) | Command::Item(_) | Command::Audit(audit::Command::Note(_)) | Command::Sweep(_) => {
+            RowLock::OnRead
+        }
     }
 }
 
@@ -142,6 +148,7 @@ pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
         Command::Lane(command) => lane::decide(command, rows, now),
         Command::Dispatch(command) => dispatch::decide(command, rows, now),
         Command::Audit(command) => audit::decide(command, rows, now),
+        Command::Item(command) => item::decide(command, rows, now),
         Command::Sweep(key) => sweep(*key, rows, now),
     }
 }
@@ -152,6 +159,7 @@ pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
         Command::Fence(command) => command.subject(),
         Command::Lane(command) => lane::subject(command, rows),
         Command::Dispatch(command) => dispatch::subject(command, rows),
+        Command::Item(command) => item::subject(command),
         Command::Audit(audit::Command::Act(act)) => subject(&act.command, rows),
         Command::Audit(audit::Command::Note(note)) => note.subject.clone(),
         Command::Sweep(_) => Subject::default(),
@@ -171,6 +179,7 @@ impl Command {
             Self::Fence(command) => command.weight_bytes(),
             Self::Lane(command) => command.weight_bytes(),
             Self::Dispatch(command) => command.weight_bytes(),
+            Self::Item(command) => command.weight_bytes(),
             Self::Audit(audit::Command::Act(act)) => act.command.weight_bytes(),
             Self::Audit(audit::Command::Note(_)) | Self::Sweep(_) => 0,
         }
@@ -186,6 +195,7 @@ impl Command {
         match self {
             Self::Fence(command) => command.target(),
             Self::Dispatch(command) => command.target(),
+            Self::Item(command) => command.target(),
             Self::Audit(audit::Command::Act(act)) => act.command.target(),
             Self::Lane(_) | Self::Audit(audit::Command::Note(_)) | Self::Sweep(_) => None,
         }
@@ -199,6 +209,7 @@ impl Reply {
             Self::Fence(reply) => reply.decision(),
             Self::Lane(reply) => reply.decision(),
             Self::Dispatch(reply) => reply.decision(),
+            Self::Item(reply) => reply.decision(),
             Self::Done => "done",
         }
     }
@@ -213,7 +224,7 @@ impl Reply {
     pub fn outlives_rollback(&self) -> bool {
         match self {
             Self::Fence(reply) => reply.outlives_rollback(),
-            Self::Lane(_) | Self::Dispatch(_) | Self::Done => false,
+            Self::Lane(_) | Self::Dispatch(_) | Self::Item(_) | Self::Done => false,
         }
     }
 
@@ -221,7 +232,7 @@ impl Reply {
     pub fn with_position(self, seq: u64) -> Self {
         match self {
             Self::Dispatch(reply) => Self::Dispatch(reply.with_position(seq)),
-            Self::Fence(_) | Self::Lane(_) | Self::Done => self,
+            Self::Fence(_) | Self::Lane(_) | Self::Item(_) | Self::Done => self,
         }
     }
 }
@@ -265,5 +276,17 @@ impl From<lane::Reply> for Reply {
 impl From<dispatch::Reply> for Reply {
     fn from(reply: dispatch::Reply) -> Self {
         Self::Dispatch(reply)
+    }
+}
+
+impl From<item::Command> for Command {
+    fn from(command: item::Command) -> Self {
+        Self::Item(command)
+    }
+}
+
+impl From<item::Reply> for Reply {
+    fn from(reply: item::Reply) -> Self {
+        Self::Item(reply)
     }
 }

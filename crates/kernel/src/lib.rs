@@ -5,6 +5,7 @@
 pub mod audit;
 pub mod dispatch;
 pub mod fence;
+pub mod item;
 pub mod json;
 pub mod key;
 pub mod lane;

@@ -2,7 +2,7 @@
 //! Never decides: the capability that owns the kind does. Read wherever rows are treated by kind.
 
 use crate::{
-    audit, dispatch, fence,
+    audit, dispatch, fence, item,
     key::{Kind, RowKey},
     lane::{self, LaneKind},
     merge,
@@ -18,6 +18,8 @@ pub enum Record {
     Dispatch(dispatch::Record),
     Counter(Counter),
     Audit(audit::Record),
+    /// Belongs to items.
+    Item(item::Record),
 }
 
 impl Record {
@@ -27,6 +29,7 @@ impl Record {
             Self::Fence(record) => record.expires_at(),
             Self::Lane(record) => record.expires_at(),
             Self::Audit(record) => record.expires_at(),
+            Self::Item(record) => record.expires_at(),
             Self::Dispatch(_) | Self::Counter(_) => None,
         }
     }
@@ -36,6 +39,7 @@ impl Record {
         match self {
             Self::Fence(record) => record.due_at(),
             Self::Counter(counter) => counter.due,
+            Self::Item(record) => record.due_at(),
             Self::Lane(_) | Self::Dispatch(_) | Self::Audit(_) => None,
         }
     }
@@ -48,6 +52,7 @@ impl Record {
             Self::Lane(record) => record.latest_at(),
             Self::Dispatch(record) => record.latest_at(),
             Self::Audit(record) => record.latest_at(),
+            Self::Item(record) => record.latest_at(),
             Self::Counter(_) => Millis(0),
         }
     }
@@ -59,6 +64,7 @@ impl Record {
                 Self::Fence(record) => record.weight_bytes(),
                 Self::Lane(record) => record.weight_bytes(),
                 Self::Audit(record) => record.weight_bytes(),
+                Self::Item(record) => record.weight_bytes(),
                 Self::Dispatch(_) | Self::Counter(_) => 0,
             }
     }
@@ -68,7 +74,7 @@ impl Record {
         match self {
             Self::Fence(record) => dispatch::fence_with_position(record, seq).into(),
             Self::Lane(record) => record.with_position(seq).into(),
-            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) => self.clone(),
+            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) | Self::Item(_) => self.clone(),
         }
     }
 
@@ -77,7 +83,7 @@ impl Record {
         match self {
             Self::Fence(record) => dispatch::position_of_fence(record),
             Self::Lane(record) => record.position(),
-            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) => None,
+            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) | Self::Item(_) => None,
         }
     }
 }
@@ -174,7 +180,8 @@ pub enum OnDrop {
 }
 
 /// One table a capability.
-const CAPABILITIES: [&[KindSpec]; 5] = [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS, audit::KINDS];
+const CAPABILITIES: [&[KindSpec]; 6] =
+    [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS, audit::KINDS, item::KINDS];
 
 /// The kinds of lanes: one list a capability.
 const LANE_KINDS: [&[&LaneKind]; 1] = [dispatch::LANE_KINDS];

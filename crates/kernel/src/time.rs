@@ -62,6 +62,38 @@ pub fn is_rfc3339(text: &str) -> bool {
     possible && is_offset(offset)
 }
 
+/// The moment that an RFC 3339 time names, in nanoseconds since the Unix epoch. Digits beyond nanoseconds do not count.
+pub fn rfc3339_nanos(text: &str) -> Option<i128> {
+    if !is_rfc3339(text) {
+        return None;
+    }
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<i128>().ok();
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    // Years begin in March, so that a leap day is the last of its year.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days =
+        year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (month * 153 + 2) / 5 + day
+            - 719_469;
+    let mut rest = &text[19..];
+    let mut nanos = 0;
+    if let Some(fraction) = rest.strip_prefix('.') {
+        let end = fraction.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(fraction.len());
+        let digits = &fraction[..end.min(9)];
+        nanos = digits.parse::<i128>().ok()? * 10i128.pow(9 - digits.len() as u32);
+        rest = &fraction[end..];
+    }
+    let offset_minutes = match rest.as_bytes() {
+        [sign @ (b'+' | b'-'), ..] => {
+            let minutes = rest.get(1..3)?.parse::<i128>().ok()? * 60 + rest.get(4..6)?.parse::<i128>().ok()?;
+            if *sign == b'-' { -minutes } else { minutes }
+        }
+        _ => 0,
+    };
+    let seconds =
+        days * 86_400 + number(11, 13)? * 3_600 + number(14, 16)? * 60 + number(17, 19)? - offset_minutes * 60;
+    Some(seconds * 1_000_000_000 + nanos)
+}
+
 fn is_offset(text: &str) -> bool {
     let below =
         |digits: Option<&str>, bound: u8| digits.and_then(|digits| digits.parse().ok()).is_some_and(|n: u8| n < bound);
@@ -77,6 +109,22 @@ fn is_offset(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_moments_whatever_their_offset() {
+        for (text, nanos) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("1970-01-01T01:00:00+01:00", 0),
+            ("1969-12-31T23:30:00-00:30", 0),
+            ("2000-02-29T00:00:00Z", 951_782_400_000_000_000),
+            ("2026-05-24T03:14:01.5Z", 1_779_592_441_500_000_000),
+            ("2026-05-24T03:14:01.1234567891Z", 1_779_592_441_123_456_789),
+            ("0000-01-01T00:00:00Z", -62_167_219_200_000_000_000),
+        ] {
+            assert_eq!(rfc3339_nanos(text), Some(nanos), "{text}");
+        }
+        assert_eq!(rfc3339_nanos("2026-05-24"), None);
+    }
 
     #[test]
     fn only_what_rfc_3339_has_is_a_time() {

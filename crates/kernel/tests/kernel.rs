@@ -15,6 +15,7 @@ mod kernel {
     mod doubt;
     mod fence_table;
     mod forget;
+    mod item;
     mod jcs_vectors;
     mod json;
     mod json_oracle;

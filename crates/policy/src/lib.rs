@@ -214,8 +214,7 @@ fn read_tree(reader: &mut Reader, tree: &YamlNode) -> Option<Policy> {
     let routes = routes::read(reader, root.get("routes"));
     let (routes, unread_routes): (Vec<GatewayRule>, Vec<_>) =
         routes.into_iter().map(|read| (read.route, read.unread)).unzip();
-    let buffered = server.as_ref().map(|server| server.limits.buffered_bytes_max);
-    let ingest = root.get("ingest").and_then(|node| ingest::read(reader, node, buffered));
+    let ingest = root.get("ingest").and_then(|node| ingest::read(reader, node));
     let collections = root.get("collections").map(|node| collections::read(reader, node)).unwrap_or_default();
     let identities = root.get("identities").map(|node| holders::read(reader, node)).unwrap_or_default();
     let mut unread = read::Unread::new();

@@ -11,6 +11,7 @@ mod store {
     mod laws;
     mod postgres;
     mod postgres_failover;
+    mod postgres_items;
     mod postgres_lanes;
     mod postgres_nodes;
     mod postgres_rig;

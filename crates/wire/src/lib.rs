@@ -4,6 +4,7 @@
 pub mod deliveries;
 mod exposition;
 pub mod http;
+mod item_figures;
 pub mod log;
 pub mod metrics;
 pub mod problem;

@@ -20,7 +20,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::deliveries::Figures;
+use crate::{deliveries::Figures, item_figures::ItemFigures};
 use fencepost_front::Budget;
 
 /// How many tenants have series of their own; all others are counted as `other`.
@@ -121,6 +121,8 @@ pub struct Metrics {
     tenants: Arc<RwLock<HashSet<Tenant>>>,
     /// Figures about outgoing events.
     pub deliveries: Figures,
+    /// Figures about items from partners.
+    pub items: ItemFigures,
 }
 
 impl Default for Metrics {
@@ -203,9 +205,11 @@ impl Default for Metrics {
             buffer_refusals.clone(),
         );
         let deliveries = Figures::register(&mut registry);
+        let items = ItemFigures::register(&mut registry);
         Self {
             registry: Arc::new(registry),
             deliveries,
+            items,
             decisions,
             drops,
             conflicts_acknowledged,

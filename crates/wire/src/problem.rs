@@ -59,6 +59,12 @@ codes! {
     UnknownLane = 404 "unknown-lane" "No such lane";
     /// No such dead letter.
     UnknownLetter = 404 "unknown-dead-letter" "No such dead letter";
+    /// No such collection.
+    UnknownCollection = 404 "unknown-collection" "No such collection";
+    /// Nothing of this item was ever accepted.
+    UnknownItem = 404 "unknown-item" "No such item";
+    /// No such quarantine.
+    UnknownQuarantine = 404 "unknown-quarantine" "No such quarantine";
     /// A cursor that this list did not give out.
     UnknownCursor = 404 "unknown-cursor" "No such cursor";
     /// The warehouse that was asked for has no transport.
@@ -69,6 +75,8 @@ codes! {
     Timeout = 408 "request-timeout" "The request took too long to arrive";
     /// The key was first used with other content.
     Conflict = 409 "conflict" "The key was first used with other content";
+    /// The id of the request was first used for another one.
+    CorrelationIdReused = 409 "correlation-id-reused" "The correlation id was first used for another request";
     /// Another request holds the claim.
     InFlight = 409 "in-flight" "The first request is still under way";
     /// The outcome of an earlier attempt is unknown, and a person must resolve it.
@@ -127,6 +135,8 @@ codes! {
     NotImplemented = 400 "not-implemented" "Not served here";
     /// The store at hand cannot carry this.
     StoreUnsupported = 501 "store-unsupported" "This store cannot carry it";
+    /// A mode of ingest that this release does not have.
+    ModeUnsupported = 501 "mode-unsupported" "This release does not serve the mode";
     /// The server is not set up for this transport.
     TransportUnsupported = 501 "transport-unsupported" "This server has no such transport";
     /// No connection to the upstream.
@@ -186,6 +196,12 @@ impl Problem {
     /// Replaces the status, where the policy says so.
     pub fn answered_with(mut self, status: u16) -> Self {
         self.status = Some(status);
+        self
+    }
+
+    /// The same refusal under another code and in other words.
+    pub fn recoded(mut self, code: Code, detail: impl Into<String>) -> Self {
+        (self.code, self.detail) = (code, detail.into());
         self
     }
 

@@ -11,7 +11,8 @@ use super::{
     server::{Serve, until},
 };
 
-const POLICY: &str = "scopes: { HELD: { key: [id], on_lapse: hold }, TWICE: { key: [id], again: { seq: n } } }\n";
+const POLICY: &str = "scopes: { HELD: { key: [id], on_lapse: hold }, TWICE: { key: [id], again: { seq: n } } }
+collections: { counts: { group: inventory, schema: { type: object } } }\n";
 const PLANNED: &str = "/wes/v1/warehouses/WH-1/transport";
 
 /// Asks, and notes which operations have been answered how.
@@ -23,7 +24,12 @@ struct Caller<'s> {
 impl Caller<'_> {
     #[track_caller]
     fn ask(&mut self, token: &str, method: &str, path: &str, body: &Value, status: u16) -> Answer {
-        let headers = format!("authorization: Bearer {token}\r\ncontent-type: application/json\r\n");
+        self.ask_with(token, method, path, "", body, status)
+    }
+
+    #[track_caller]
+    fn ask_with(&mut self, token: &str, method: &str, path: &str, more: &str, body: &Value, status: u16) -> Answer {
+        let headers = format!("authorization: Bearer {token}\r\ncontent-type: application/json\r\n{more}");
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut client: Client = self.server.client(token);
         let answer = client.send(method, path, &headers, body.as_bytes()).unwrap();
@@ -162,6 +168,36 @@ fn dispatch(caller: &mut Caller<'_>) {
     caller.post(executor, "/wes/v1/dispatch/ack", json!({ "cursor": cursor }), 200);
 }
 
+fn ingest(caller: &mut Caller<'_>) {
+    let (acme, root) = ("dev-partner", "/wms-ingest/v1/");
+    let mut number = 0;
+    let mut ask = |method: &str, path: &str, body: &Value| {
+        number += 1;
+        let id = format!("x-correlation-id: cid-{number}\r\n");
+        caller.ask_with(acme, method, &format!("{root}{path}"), &id, body, 200).json()
+    };
+    let items = |items: Value| json!({ "items": items });
+    let unit = |id: &str, version: u64| json!({"source_id": id, "name": "n", "source_version": version});
+    ask("POST", "master/uoms", &items(json!([unit("EA", 1), unit("EA", 2), unit("EA", 1), {"name": 7}])));
+    let sku = json!({"source_id": "S", "name": "n", "base_uom": "KG"});
+    let waits = ask("POST", "master/skus", &items(json!([sku])))["results"][0]["quarantine_id"].clone();
+    ask("POST", "master/skus?dry_run=true", &items(json!([sku])));
+    ask("POST", &format!("quarantine/{}/release", waits.as_str().unwrap()), &Value::Null);
+    ask("POST", "master/locations", &items(json!([{"source_id": "WH", "kind": "WAREHOUSE"}])));
+    ask("POST", "documents/receivers", &items(json!([{"source_id": "R", "warehouse": "WH", "lines": []}])));
+    let count = json!({"source_id": "I", "sku": "EA", "location": "WH", "qty": 1});
+    ask("POST", "inventory/counts", &items(json!([count])));
+    ask("DELETE", "master/uoms/EA", &Value::Null);
+    ask("POST", "documents/receivers/R/cancel", &Value::Null);
+    for path in ["master/uoms/EA", "documents/receivers/R", "inventory/counts/I"] {
+        caller.get(acme, &format!("{root}{path}"));
+        caller.get("dev-viewer", &format!("{root}{path}/history?tenant=acme"));
+    }
+    for path in ["quarantine", "capabilities"] {
+        caller.get(acme, &format!("{root}{path}"));
+    }
+}
+
 #[test]
 fn every_operation_answers_what_the_document_says_and_nothing_more() {
     let dir = tempfile::tempdir().unwrap();
@@ -171,6 +207,7 @@ fn every_operation_answers_what_the_document_says_and_nothing_more() {
     let mut caller = Caller { server: &server, seen: BTreeSet::new() };
     fences(&mut caller);
     dispatch(&mut caller);
+    ingest(&mut caller);
     let admin = "dev-admin";
     for path in ["/admin/policy", "/admin/nodes", "/healthz", "/readyz", "/openapi.json"] {
         caller.get(admin, path);

@@ -228,7 +228,7 @@ fn compressed_body_on_our_own_paths_is_415_and_touches_nothing() {
 #[test]
 fn scopes_that_fencepost_seals_itself_are_not_claimed_by_hand() {
     let server = dev();
-    for scope in ["WES_DISPATCH", "SIGNED_DELIVERY", "ANSWER_DIGEST"] {
+    for scope in ["WES_DISPATCH", "WMS_INGEST", "SIGNED_DELIVERY", "ANSWER_DIGEST"] {
         let by_hand = |more: serde_json::Value| {
             let mut body = json!({"scope": scope, "key": {}});
             body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

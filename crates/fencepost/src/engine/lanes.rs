@@ -1,11 +1,14 @@
-//! Reads for whoever drives or shows lanes: rows, ranges of rows, entries of a lane.
-//! Never writes. Called by `dispatch`.
+//! Reads rows, ranges of rows, due rows and entries of a lane; and a preview of a command's reply.
+//! Never writes. Called by `dispatch` and `ingest`.
 
 use std::sync::Arc;
 
-use fencepost_kernel::{LaneId, Millis, Row, RowKey, key::Kind, lane::Entry};
+use fencepost_kernel::{Command, LaneId, Millis, Reply, Row, RowKey, decide, key::Kind, lane::Entry};
 
-use super::{Engine, Error, Loaded};
+use super::{
+    Engine, Error, Loaded,
+    rows::{LoadedRows, load},
+};
 
 impl Engine {
     /// This node drives lanes from now on.
@@ -37,6 +40,24 @@ impl Engine {
         limit: usize,
     ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
         self.within_patience(self.shared.store.range(kind, prefix, after, limit)).await
+    }
+
+    /// Rows of one kind that are due now, the earliest first, starting after one with its due time.
+    pub(crate) async fn due(
+        &self,
+        kind: Kind,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
+        self.within_patience(self.shared.store.due(kind, self.now(), after, limit)).await
+    }
+
+    /// The reply that a command would get now. Nothing is written.
+    pub(crate) async fn preview(&self, command: &Command) -> Result<Reply, Error> {
+        let patience = self.shared.limits.patience;
+        let loaded = tokio::time::timeout(patience, load(&mut &*self.shared, &[command], LoadedRows::default())).await;
+        let loaded = loaded.map_err(|_| Error::Unavailable("the store does not answer".to_owned()))??;
+        Ok(decide(command, &loaded, self.now()).reply)
     }
 
     /// Rows of one kind in key order, starting after one.

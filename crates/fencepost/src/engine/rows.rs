@@ -185,16 +185,22 @@ impl Draft {
 
     /// Rows which others before it wrote, and which a command looks at but leaves alone: it stands only while they do.
     pub(super) fn read_dependencies(&self, command: &Command, own: &[Write]) -> Vec<(RowKey, Option<CommitId>)> {
-        let mut held = Vec::new();
         if self.written.is_empty() {
-            return held;
+            return Vec::new();
         }
+        let mut keys = Vec::new();
         look_at(command, self, &mut |key| {
-            if self.written.contains_key(&key) && !own.iter().any(|write| write.key == key) {
-                held.push((key, self.row(&key).map(|row| row.revision)));
+            if self.written.contains_key(&key) {
+                keys.push(key);
             }
         });
-        held
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        // A command may look at thousands of rows, at some of them twice, and write as many.
+        let mut seen: HashSet<RowKey> = own.iter().map(|write| write.key).collect();
+        keys.retain(|key| seen.insert(*key));
+        keys.into_iter().map(|key| (key, self.row(&key).map(|row| row.revision))).collect()
     }
 }
 

@@ -1,11 +1,9 @@
 //! Decides a publication, and the cancellation of an earlier event.
 //! Never computes a position: the store gives one when it appends. Called only from `dispatch`.
 
-use std::sync::Arc;
-
 use super::{Original, Publish, PublishReceipt, Reply, append_to_lane_of, follow_append_to_lane_of, transport_of};
 use crate::{
-    fence::{self, Fence, FenceKey, Phase, Receipt, State, fence_of, forgotten_at},
+    fence::{self, Fence, FenceKey, Phase, Receipt, State, fence_of, seal_claimed},
     key::RowKey,
     lane::{self, Cancelled, DeadLetter, Entry, Fate, LanePurpose, came_after_pause, lane_of, letter_of},
     law::{self, Decision},
@@ -54,18 +52,9 @@ pub(crate) fn publish(publish: &Publish, rows: &impl Rows, now: Millis) -> Decis
     let (lane_id, lane) = (transport.lane(), transport.purpose().name(&target.tenant));
     let entry = Entry { published: now, ..Entry::clone(&publish.entry) };
     append_to_lane_of(transport, entry.into(), RowKey::fence(target.key), &publish.members, rows, &mut decision);
-    // The claim is sealed in the commit that makes it: the effect is in our own store.
-    let mut expires = now;
-    for put in decision.writes.iter_mut().filter_map(|write| write.put.as_mut()) {
-        if let Record::Fence(fence::Record::Fence(fence)) = put {
-            let fence = Arc::make_mut(fence);
-            expires = forgotten_at(fence.token, now, target.scope.retain_ms);
-            let effect_id = publish.entry.correlation_id.clone();
-            let body = PublishReceipt::text_before_position(lane_id, &lane, original);
-            let receipt = Receipt { effect_id, body };
-            fence.state = State::Sealed { receipt, at: now, expires };
-        }
-    }
+    let effect_id = publish.entry.correlation_id.clone();
+    let body = PublishReceipt::text_before_position(lane_id, &lane, original);
+    let expires = seal_claimed(&mut decision, Receipt { effect_id, body }, target.scope.retain_ms, now);
     let publication = PublishReceipt { lane_id, lane, seq: 0, original };
     decision.reply = Reply::Published { publication, expires }.into();
     decision

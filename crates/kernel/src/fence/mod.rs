@@ -30,6 +30,7 @@ pub use self::{
 pub(crate) use self::{
     claim::claim,
     decide::{decide, fence_of, follow, footprint, row_lock},
+    seal::seal_claimed,
 };
 use crate::{
     key::{Kind, RowKey, Tenant},

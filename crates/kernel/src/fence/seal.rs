@@ -1,7 +1,7 @@
 //! The acts of a token's holder (seal, renew, release), and a person's resolution in its place.
 //! Never trusts a token but the latest, and never changes a sealed receipt. Called only from `decide`.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::Arc};
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     key::RowKey,
     law::Decision,
-    row::{Rows, Write, write},
+    row::{self, Rows, Write, write},
     time::Millis,
 };
 
@@ -189,4 +189,18 @@ pub(crate) fn free(target: &Target, mut fence: Fence, rows: &impl Rows, now: Mil
     let expires = forgotten_at(fence.token, now, target.scope.retain_ms);
     fence.state = State::Released { at: now, expires };
     write(rows, RowKey::fence(target.key), Some(fence.into()))
+}
+
+/// Seals a claim in the decision that makes it: its effect is in our own store, in the same commit. Returns until when it
+/// answers duplicates.
+pub(crate) fn seal_claimed(decision: &mut Decision, receipt: Receipt, retain_ms: u64, now: Millis) -> Millis {
+    for put in decision.writes.iter_mut().filter_map(|write| write.put.as_mut()) {
+        if let row::Record::Fence(Record::Fence(fence)) = put {
+            let fence = Arc::make_mut(fence);
+            let expires = forgotten_at(fence.token, now, retain_ms);
+            fence.state = State::Sealed { receipt, at: now, expires };
+            return expires;
+        }
+    }
+    now
 }

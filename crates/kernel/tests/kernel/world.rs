@@ -14,6 +14,7 @@ use fencepost_kernel::{
         Source, Target, Token, VersionHead, body::Body, scope::OnLapse,
     },
     json,
+    key::Kind,
     lane::{self, Tail},
     law::{Also, follow, footprint},
     row::{CommitId, Record},
@@ -41,7 +42,10 @@ struct View<'w> {
 impl Rows for View<'_> {
     fn row(&self, key: &RowKey) -> Option<&Row> {
         let loaded = self.loaded.contains(key);
-        assert!(loaded || self.open, "{key:?} was read but is not in the footprint");
+        // A history row of a number that is new, or the arrival of an item that nothing waited for: it need not be loaded, because
+        // it cannot be there.
+        let fresh = matches!(key.kind, Kind::ItemVersion | Kind::Arrival) && !self.world.rows.contains_key(key);
+        assert!(loaded || self.open || fresh, "{key:?} was read but is not in the footprint");
         self.world.rows.get(key).filter(|_| loaded)
     }
 }
@@ -86,14 +90,23 @@ impl World {
         self.rows.remove(&key);
     }
 
+    /// What the next decision of the same commit looks at: the writes of this one, but not what it drops.
+    pub fn overlay(&mut self, decision: &Decision) {
+        assert!(self.commit(&decision.writes), "a decision over these rows cannot be moved");
+    }
+
     /// The same with what stands or falls with the writes; the position that an append got, 0 where there was none.
     pub fn commit_also(&mut self, writes: &[Write], also: &Also) -> Option<u64> {
         let revision = |key: &RowKey| self.rows.get(key).map(|row| row.revision);
-        let written = writes.iter().map(|write| (write.key, write.expect));
+        self.commits += 1;
+        // A row that is gone already needs no comparing before its removal.
+        let compared = writes.iter().filter(|write| write.put.is_some() || revision(&write.key).is_some());
+        let written = compared.map(|write| (write.key, write.expect));
         if written.chain(also.held.iter().copied()).any(|(key, expect)| revision(&key) != expect) {
             return None;
         }
-        self.commits += 1;
+        let both = also.drops.iter().find(|key| writes.iter().any(|write| write.key == **key));
+        assert_eq!(both, None, "a row is written and dropped at once");
         for write in writes {
             match write.put.clone() {
                 Some(record) => self.put(write.key, record),
@@ -113,7 +126,7 @@ impl World {
         Some(seq)
     }
 
-    fn put(&mut self, key: RowKey, record: Record) {
+    pub fn put(&mut self, key: RowKey, record: Record) {
         self.rows.insert(key, Row { record, revision: CommitId(self.commits) });
     }
 
@@ -150,6 +163,16 @@ impl World {
         for key in self.rows.keys().copied().collect::<Vec<_>>() {
             self.run(&Command::Sweep(key));
         }
+    }
+
+    /// Every row, in the order of the keys.
+    pub fn rows(&self) -> impl Iterator<Item = (&RowKey, &Record)> {
+        self.rows.iter().map(|(key, row)| (key, &row.record))
+    }
+
+    /// The write that made a row.
+    pub fn revision(&self, key: RowKey) -> Option<CommitId> {
+        self.rows.get(&key).map(|row| row.revision)
     }
 
     pub fn record(&self, key: RowKey) -> Option<&Record> {

@@ -85,7 +85,7 @@ fn the_defaults_are_those_that_are_documented() {
     assert_eq!((server.limits.wait_max.as_secs(), server.limits.batch_commands_max), (60, 1_000));
     assert_eq!(server.tls, None);
     let ingest = Policy::builtin().ingest;
-    assert_eq!((ingest.auto_release, ingest.request_bytes_max, ingest.bulk_async_threshold), (false, 4 << 20, 5_000));
+    assert_eq!((ingest.auto_release, ingest.bulk_async_threshold), (false, 5_000));
     assert_eq!(ingest.quarantine_retain_ms, 30 * DAY_MS);
 }
 

@@ -480,7 +480,7 @@ fn ingest_is_set_by_a_file_and_by_variables() {
     let file = "ingest: {auto_release: true, quarantine_retain: 7d}\n";
     let variables = [("FENCEPOST_INGEST__BULK_ASYNC_THRESHOLD".to_owned(), "100".to_owned())];
     let ingest = Policy::load(Some(("p.yml", file)), variables).unwrap().ingest;
-    assert_eq!((ingest.auto_release, ingest.bulk_async_threshold, ingest.request_bytes_max), (true, 100, 4 << 20));
+    assert_eq!((ingest.auto_release, ingest.bulk_async_threshold), (true, 100));
     assert_eq!(ingest.quarantine_retain_ms, 7 * 24 * 3_600_000);
 }
 

@@ -181,8 +181,6 @@ fn server_settings_are_read_and_bounded() {
         ("server: {trusted_proxies: [10.0.0.1/8]}", "wrong-value"),
         ("ingest: {auto_release: yes}", "wrong-type"),
         ("ingest: {bulk_async_threshold: 0}", "wrong-type"),
-        ("ingest: {request_bytes_max: 0}", "wrong-value"),
-        ("ingest: {request_bytes_max: 33MiB}", "buffers-too-small"),
         ("ingest: {quarantine_retain: 30}", "wrong-value"),
         ("ingest: {autorelease: true}", "unknown-key"),
         ("stores: {url: \"redis://h\"}", "store-url"),

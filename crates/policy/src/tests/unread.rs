@@ -81,7 +81,7 @@ const SIGNED: [Line; 12] = [
 
 /// The same for a collection.
 const COLLECTED: [Line; 9] = [
-    ("ingest", "{request_bytes_max: 1MiB}", "{request_bytes_max: one}"),
+    ("ingest", "{bulk_async_threshold: 10}", "{bulk_async_threshold: ten}"),
     ("collections", "", ""),
     ("  carriers", "", ""),
     ("    group", "master", "masters"),

@@ -256,17 +256,21 @@ pub(super) fn take_receipt(reader: &mut Reader<'_>, whole: &Bytes, packed: bool)
 
 pub(super) fn put_version(out: &mut Vec<u8>, version: &Version) {
     match version {
-        Version::Integer(number) => match i64::try_from(*number) {
-            Ok(small) => {
-                out.push(0);
-                put_int(out, small);
-            }
-            Err(_) => {
-                out.push(1);
-                out.extend_from_slice(&number.to_le_bytes());
-            }
-        },
+        Version::Integer(number) => put_i128(out, *number),
         Version::Text(text) => put_str(out, text),
+    }
+}
+
+pub(super) fn put_i128(out: &mut Vec<u8>, number: i128) {
+    match i64::try_from(number) {
+        Ok(small) => {
+            out.push(0);
+            put_int(out, small);
+        }
+        Err(_) => {
+            out.push(1);
+            out.extend_from_slice(&number.to_le_bytes());
+        }
     }
 }
 

@@ -6,13 +6,14 @@
 //! that a whole row under the wrong key is damage. The content begins with what a compaction needs to know.
 //!
 //! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that a caller was told of; 4 counts duplicates with
-//! another body and keeps the trace of a holder; 5 keeps the audit and what was forgotten. Nodes of two releases share a store while both write the older format;
+//! another body and keeps the trace of a holder; 5 keeps the audit and what was forgotten; 6 keeps items. Nodes of two releases share a store while both write the older format;
 //! a node that meets a newer one than it reads refuses the row and names the reason.
 
 mod audit;
 mod counter;
 mod fence;
 mod heads;
+mod item;
 mod lanes;
 mod pack;
 mod wire;
@@ -22,7 +23,7 @@ mod tests;
 
 use bytes::Bytes;
 use fencepost_kernel::{
-    Millis, Row, RowKey, audit as acts, dispatch,
+    Millis, Row, RowKey, audit as acts, dispatch, item as items,
     key::Kind,
     lane,
     row::{CommitId, Ids, Record},
@@ -33,7 +34,7 @@ pub use wire::Damage;
 use wire::Reader;
 
 /// The newest format. This release reads and can write this one and every one before it.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// From this format on, receipts of some length are kept packed.
 const PACKS_RECEIPTS: u8 = 2;
@@ -95,6 +96,11 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
         Record::Lane(lane::Record::LaneNotice) => {}
         Record::Counter(figure) => counter::put(out, figure),
         Record::Audit(acts::Record::Entry(entry)) => audit::put(out, entry),
+        Record::Item(items::Record::Item(found)) => item::put_item(out, found),
+        Record::Item(items::Record::Replaced(replaced)) => item::put_replaced(out, replaced),
+        Record::Item(items::Record::Quarantined(quarantined)) => item::put_quarantined(out, quarantined),
+        Record::Item(items::Record::Waiting(waiting)) => item::put_waiting(out, waiting),
+        Record::Item(items::Record::Arrival(arrival)) => item::put_arrival(out, arrival),
     }
     let sum = checksum(key, &out[begin..]);
     out.extend_from_slice(&sum);
@@ -133,6 +139,11 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
         Kind::LaneNotice => Record::Lane(lane::Record::LaneNotice),
         Kind::Counter => Record::Counter(counter::take(&mut reader)?),
         Kind::Audit => audit::take(&mut reader)?.into(),
+        Kind::Item => items::Record::Item(item::take_item(&mut reader, bytes)?.into()).into(),
+        Kind::ItemVersion => items::Record::Replaced(item::take_replaced(&mut reader, bytes)?.into()).into(),
+        Kind::Quarantine => items::Record::Quarantined(item::take_quarantined(&mut reader, bytes)?.into()).into(),
+        Kind::Waiting => items::Record::Waiting(item::take_waiting(&mut reader)?.into()).into(),
+        Kind::Arrival => items::Record::Arrival(item::take_arrival(&mut reader)?.into()).into(),
     };
     reader.end()?;
     Ok(Row { record, revision })
@@ -154,7 +165,17 @@ pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
         }
         Kind::Audit => head.expires = Some(audit::take_expiry(&mut reader)?),
         Kind::Tail => head.figure = lanes::take_tail(&mut reader)?.last.into(),
-        Kind::VersionHead | Kind::Alias | Kind::Transport | Kind::Lane | Kind::Entry | Kind::LaneNotice => {}
+        Kind::Quarantine => (head.expires, head.due) = item::take_quarantined_head(&mut reader)?,
+        Kind::Arrival => head.due = Some(item::take_arrival_due(&mut reader)?),
+        Kind::VersionHead
+        | Kind::Alias
+        | Kind::Transport
+        | Kind::Lane
+        | Kind::Entry
+        | Kind::LaneNotice
+        | Kind::Item
+        | Kind::ItemVersion
+        | Kind::Waiting => {}
     }
     Ok(head)
 }

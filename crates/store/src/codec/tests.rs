@@ -9,6 +9,7 @@ use bytes::Bytes;
 use fencepost_kernel::{
     FenceKey, Millis, Row, RowKey, Tenant,
     fence::{self, AgainHead, Alias, Fence, Receipt, Sighting, State, Token, What},
+    item::{self, Accepted, Item, ItemVersion, Sent},
     key::Kind,
     lane::{self, Entry},
     row::{CommitId, Record},
@@ -239,7 +240,7 @@ fn a_row_of_format_1_that_says_its_receipt_is_packed_is_damage() {
 }
 
 #[test]
-#[should_panic(expected = "row format 6")]
+#[should_panic(expected = "row format 7")]
 fn a_format_that_nobody_reads_is_never_written() {
     let (key, record) = alias_of(long_receipt());
     encode(&key, &record, CommitId(1), VERSION + 1);
@@ -274,4 +275,60 @@ fn a_sealed_fence_with_a_receipt_of_40_bytes_takes_at_most_36_bytes_more_than_it
     let len = encode(&RowKey { kind: Kind::Fence, id: [0; 32] }, &record, CommitId(u64::MAX), VERSION).len();
     let texts: usize = TEXTS.iter().map(|text| text.len()).sum();
     assert!(len <= texts + 40 + 36, "{len} bytes, of which {texts} are texts and 40 the receipt");
+}
+
+const ITEM_TEXTS: [&str; 5] = ["acme", "articles", "A-0000000001", "acme-erp", "C-0000000001"];
+
+fn item_with(version: ItemVersion, content: Bytes) -> (RowKey, Record) {
+    let [tenant, collection, source_id, by, correlation_id] = ITEM_TEXTS;
+    let from = Sent { at: Millis(1_767_225_600_007), by: by.into(), correlation_id: correlation_id.into() };
+    let current = Accepted { version: Some(version), content, from, retired: None };
+    let item = Item::new(Tenant::new(tenant), collection.into(), source_id.to_owned());
+    let key = RowKey::item(item.id());
+    (key, item::Record::Item(Item { current: Some(current), seq: 1, ..item }.into()).into())
+}
+
+fn content_of(key: &RowKey, bytes: &Bytes) -> Bytes {
+    decode(key, bytes).unwrap().record.as_item().unwrap().current.clone().unwrap().content
+}
+
+#[test]
+fn an_item_takes_at_most_32_bytes_more_than_its_texts_and_content() {
+    let (key, record) = item_with(ItemVersion::Integer(7), vec![7; 300].into());
+    let len = encode(&key, &record, CommitId(u64::MAX), VERSION).len();
+    let texts: usize = ITEM_TEXTS.iter().map(|text| text.len()).sum();
+    assert!(len <= texts + 300 + 32, "{len} bytes, of which {texts} are texts and 300 content");
+}
+
+#[test]
+fn content_of_an_item_below_1024_bytes_is_a_share_of_the_row_and_longer_content_is_packed_where_that_pays() {
+    // A full-period generator: nothing in it repeats within 1,024 bytes.
+    let noise = (0..1_024u32).scan(7u32, |seed, _| {
+        *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        Some((*seed >> 24) as u8)
+    });
+    let noise = Bytes::from_iter(noise);
+    for (content, packed) in [(vec![7; 1_023].into(), false), (vec![7; 1_024].into(), true), (noise, false)] {
+        let (key, record) = item_with(ItemVersion::Text("b".to_owned()), content.clone());
+        let bytes = Bytes::from(encode(&key, &record, CommitId(1), VERSION));
+        assert_eq!((bytes.len() < 200, content_of(&key, &bytes)), (packed, content));
+        assert_eq!(bytes.as_ptr_range().contains(&content_of(&key, &bytes).as_ptr()), !packed);
+    }
+}
+
+#[test]
+fn a_version_that_is_not_of_the_form_that_it_claims_is_damage() {
+    for (version, text, form) in [
+        (ItemVersion::time("2026-05-24").unwrap(), "2026-05-24", "time"),
+        (ItemVersion::dotted("1.10.0-rc").unwrap(), "1.10.0-rc", "dotted"),
+    ] {
+        let (key, record) = item_with(version, Bytes::from_static(b"{}"));
+        let mut content = encode(&key, &record, CommitId(1), VERSION);
+        content.truncate(content.len() - 4);
+        assert!(decode(&key, &summed(&key, content.clone())).is_ok());
+        let at = content.windows(text.len()).position(|window| window == text.as_bytes()).unwrap();
+        content[at + 1] = b'?';
+        let refused = decode(&key, &summed(&key, content)).unwrap_err();
+        assert!(refused.to_string().contains(form), "{refused}");
+    }
 }

@@ -6,14 +6,14 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use fencepost_kernel::{RowKey, key::Kind};
+use fencepost_kernel::{RowKey, key::Kind, row::CommitId};
 
 use super::{
     Harness, LawViolation, holds,
-    rows::{self, NOW, commit, fence_key, key, put, read, record, remove, set},
+    rows::{self, NOW, commit, fence_key, key, large, put, read, record, remove, set},
     same,
 };
-use crate::{Error, Store, Verdict, WriteSet};
+use crate::{Error, Store, Verdict, WriteSet, contract::Loaded};
 
 const ROUNDS: u64 = 30;
 
@@ -24,6 +24,7 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation>
         return a_crash_leaves_all_of_a_set_or_none(harness, 1).await;
     }
     rows_of_every_kind_are_written_together(&*store).await?;
+    thousands_of_rows_are_written_together(&*harness.open()).await?;
     let store = harness.open();
     a_reader_never_sees_half_of_a_set(harness, store)?;
     a_crash_leaves_all_of_a_set_or_none(harness, 2).await
@@ -55,6 +56,33 @@ async fn rows_of_every_kind_are_written_together(store: &dyn Store) -> Result<()
     same("the verdict on an exchange", commit(store, set(2, exchange)).await?, Verdict::Applied)?;
     same("the removed row", read(store, fence_key(1)).await?, None)?;
     same("the row in its place", read(store, fence_key(2)).await?, Some((2, record(Kind::Fence, 2))))
+}
+
+// As for a complete list of items: each is written, and each rests on others that are left alone.
+async fn thousands_of_rows_are_written_together(store: &dyn Store) -> Result<(), LawViolation> {
+    let (there, absent) = (0..500, 500..1_000);
+    let held = |number| key(Kind::VersionHead, number);
+    let writes: Vec<_> =
+        there.clone().map(|number| put(held(number), None, record(Kind::VersionHead, number))).collect();
+    same("the verdict on rows to hold", commit(store, set(1, writes)).await?, Verdict::Applied)?;
+    let holding = |mut set: WriteSet| {
+        let there = there.clone().map(|number| (held(number), Some(CommitId(1))));
+        set.also.held = there.chain(absent.clone().map(|number| (held(number), None))).collect();
+        set
+    };
+    let keys: Vec<RowKey> = large(2, None).writes.iter().map(|write| write.key).collect();
+    for set in [holding(large(2, None)), holding(large(3, Some(2)))] {
+        let id = set.id;
+        same("the verdict on a large set", commit(store, set).await?, Verdict::Applied)?;
+        let loaded = store.load(&keys).await?;
+        let sound = |(key, row): (&RowKey, &Loaded)| {
+            row.as_ref().is_some_and(|row| row.revision == id && row.record == record(key.kind, id.0))
+        };
+        let count = keys.iter().zip(&loaded).filter(|row| sound(*row)).count();
+        same("how many rows of a large set are as it wrote them", count, keys.len())?;
+    }
+    let loaded = store.load(&absent.map(held).collect::<Vec<_>>()).await?;
+    same("how many rows there are that were held to be absent", loaded.iter().flatten().count(), 0)
 }
 
 // A fence and a row of another kind: a store may keep them in different places.

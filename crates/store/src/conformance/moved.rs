@@ -6,13 +6,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use fencepost_kernel::key::Kind;
+use fencepost_kernel::{key::Kind, row::CommitId};
 
 use super::{
     Harness, LawViolation,
     concurrent::{Job, let_go, meet},
     ordered::insist,
-    rows::{NOW, commit, fence_key, put, read, record, remove, set},
+    rows::{LARGE, NOW, commit, fence_key, large, put, read, record, remove, set},
     same,
 };
 use crate::{
@@ -26,11 +26,25 @@ const ROUNDS: u64 = 12;
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
     every_wrong_expectation_is_told_and_writes_nothing(&*harness.open()).await?;
     a_set_sees_the_sets_before_it(&*harness.open()).await?;
+    if harness.open().promises().many_rows {
+        one_wrong_expectation_among_thousands_is_told(&*harness.open()).await?;
+    }
     a_row_to_remove_may_be_gone(&*harness.open()).await?;
     a_set_that_comes_late_does_not_undo_what_followed(&*harness.open()).await?;
     let store = harness.open();
     one_of_many_racers_wins(harness, store)?;
     a_commit_stands_whatever_becomes_of_those_beside_it(harness).await
+}
+
+async fn one_wrong_expectation_among_thousands_is_told(store: &dyn Store) -> Result<(), LawViolation> {
+    commit(store, large(1, None)).await?;
+    let mut wrong = large(2, Some(1));
+    wrong.writes[LARGE as usize / 2].expect = Some(CommitId(9));
+    let keys: Vec<_> = wrong.writes.iter().map(|write| write.key).collect();
+    same("the verdict on a large set with one wrong expectation", commit(store, wrong).await?, Moved)?;
+    let loaded = store.load(&keys).await?;
+    let left = loaded.iter().flatten().filter(|row| row.revision == CommitId(1)).count();
+    same("how many rows of it are as they were", left, keys.len())
 }
 
 async fn every_wrong_expectation_is_told_and_writes_nothing(store: &dyn Store) -> Result<(), LawViolation> {

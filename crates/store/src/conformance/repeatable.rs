@@ -5,12 +5,16 @@ use fencepost_kernel::key::Kind;
 
 use super::{
     Harness, LawViolation,
-    rows::{NOW, commit, fence_key, key, put, read, record, remove, set},
+    rows::{NOW, commit, fence_key, key, large, put, read, record, remove, set},
     same,
 };
 use crate::{Store, Verdict::Applied};
 
 pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation> {
+    let store = harness.open();
+    if store.promises().many_rows {
+        thousands_of_rows_are_written_again(&*store).await?;
+    }
     let store = harness.open();
     let value = |number| record(Kind::Fence, number);
     commit(&*store, set(1, [put(fence_key(1), None, value(1)), put(fence_key(2), None, value(1))])).await?;
@@ -50,6 +54,13 @@ pub(super) async fn check(harness: &mut dyn Harness) -> Result<(), LawViolation>
     for found in harness.interrupt(store, std::slice::from_ref(&unknown), NOW) {
         same("the verdict after a crash", commit(&*found, unknown.clone()).await?, Applied)?;
         same("the row after a crash and a repetition", read(&*found, fence_key(7)).await?, Some((7, value(7))))?;
+    }
+    Ok(())
+}
+
+async fn thousands_of_rows_are_written_again(store: &dyn Store) -> Result<(), LawViolation> {
+    for _ in 0..2 {
+        same("the verdict on a large set, and again", commit(store, large(1, None)).await?, Applied)?;
     }
     Ok(())
 }

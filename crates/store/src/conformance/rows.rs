@@ -6,6 +6,10 @@ use fencepost_kernel::{
     audit::{AuditEntry, Subject},
     dispatch::{self, Transport, WarehouseTransport},
     fence::{self, Alias, Fence, Receipt, State, Token, Trace, VersionHead, scope::OnLapse},
+    item::{
+        self, Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Resolution, Resolved, Sent,
+        Waiting,
+    },
     key::Kind,
     lane::{
         self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LanePurpose, ReceiverAnswer, Tail,
@@ -20,6 +24,9 @@ use crate::{Store, Verdict, WriteSet};
 /// The time at which the suite begins.
 pub(super) const NOW: Millis = Millis(1_767_225_600_000);
 pub(super) const DAY_MS: u64 = 24 * 3_600_000;
+
+/// How many rows a large set has: many more than a request for single effects ever writes.
+pub(super) const LARGE: u64 = 3_000;
 
 // The number stands in the leading bits: a store may spread rows by them, and some must lie apart.
 const NUMBER_SHIFT: u32 = 52;
@@ -112,7 +119,63 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
             .into(),
         )),
         Kind::DeadLetter => Record::Lane(lane::Record::DeadLetter(letter(value, Fate::Waiting).into())),
+        Kind::Item => {
+            let item = Item::new(Tenant::new("acme"), "articles".into(), value.to_string());
+            item::Record::Item(Item { current: Some(accepted(value)), seq: 1, ..item }.into()).into()
+        }
+        Kind::ItemVersion => item::Record::Replaced(
+            Replaced {
+                tenant: Tenant::new("acme"),
+                collection: "articles".into(),
+                source_id: value.to_string(),
+                accepted: accepted(value),
+                replaced_at: NOW,
+            }
+            .into(),
+        )
+        .into(),
+        Kind::Quarantine => {
+            let resolved = Resolved { how: Resolution::Released, from: sent(), expires: Millis(u64::MAX) };
+            quarantined(value, NOW, Some(resolved))
+        }
+        Kind::Waiting => {
+            let (tenant, missing) = (Tenant::new("acme"), ItemId([0x11; ItemId::LEN]));
+            let item = ItemId::new(&tenant, "articles", &value.to_string());
+            item::Record::Waiting(Waiting { tenant, missing, item }.into()).into()
+        }
+        // Every arrival is due at some time.
+        Kind::Arrival => arrival(value, NOW.plus(DAY_MS)),
     }
+}
+
+fn sent() -> Sent {
+    Sent { at: NOW, by: "acme-erp".into(), correlation_id: "C-1".into() }
+}
+
+fn accepted(value: u64) -> Accepted {
+    let version = Some(ItemVersion::Integer(value.into()));
+    Accepted { version, content: format!("{{\"id\":\"{value}\"}}").into(), from: sent(), retired: None }
+}
+
+fn quarantined(value: u64, opened: Millis, resolved: Option<Resolved>) -> Record {
+    let quarantined = Quarantined {
+        tenant: Tenant::new("acme"),
+        collection: "articles".into(),
+        source_id: value.to_string(),
+        number: NOW.0,
+        version: None,
+        content: format!("{{\"id\":\"{value}\"}}").into(),
+        from: sent(),
+        opened,
+        unresolved: vec![Missing { collection: "units".into(), source_id: "EA".to_owned(), reason: "UNKNOWN".into() }],
+        resolved,
+    };
+    item::Record::Quarantined(quarantined.into()).into()
+}
+
+fn arrival(value: u64, at: Millis) -> Record {
+    let (tenant, source_id) = (Tenant::new("acme"), value.to_string());
+    item::Record::Arrival(Arrival { tenant, collection: "articles".into(), source_id, at }.into()).into()
 }
 
 /// An event that shows `value`.
@@ -185,6 +248,8 @@ pub(super) fn due(kind: Kind, value: u64, due: Millis) -> Option<Record> {
     match kind {
         Kind::Fence => Some(doubtful(value, due)),
         Kind::Counter => Some(Record::Counter(Counter { value: value.into(), due: Some(due) })),
+        Kind::Quarantine => Some(quarantined(value, due, None)),
+        Kind::Arrival => Some(arrival(value, due)),
         Kind::VersionHead
         | Kind::AgainHead
         | Kind::Alias
@@ -196,7 +261,10 @@ pub(super) fn due(kind: Kind, value: u64, due: Millis) -> Option<Record> {
         | Kind::DeadLetter
         | Kind::Cancelled
         | Kind::LaneNotice
-        | Kind::Audit => None,
+        | Kind::Audit
+        | Kind::Item
+        | Kind::ItemVersion
+        | Kind::Waiting => None,
     }
 }
 
@@ -214,6 +282,13 @@ pub(super) fn remove(key: RowKey, expect: Option<u64>) -> Write {
 
 pub(super) fn set(id: u64, writes: impl Into<Vec<Write>>) -> WriteSet {
     WriteSet::new(CommitId(id), writes.into())
+}
+
+/// A set of `LARGE` items and a fence, each read at `expect`.
+pub(super) fn large(id: u64, expect: Option<u64>) -> WriteSet {
+    let items = (0..LARGE).map(|number| key(Kind::Item, number));
+    let writes = items.chain([fence_key(1)]).map(|key| put(key, expect, record(key.kind, id)));
+    set(id, writes.collect::<Vec<_>>())
 }
 
 /// Commits one set; row by row where the store takes no more at once.

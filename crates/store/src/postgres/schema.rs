@@ -12,12 +12,13 @@ use super::fault::Failed;
 use crate::Error;
 
 /// Every step from an empty database to today's tables; the first makes version 1. A released step is never changed.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 6] = [
     include_str!("schema.sql"),
     include_str!("schema_lanes.sql"),
     include_str!("schema_drives.sql"),
     include_str!("schema_due.sql"),
     include_str!("schema_due_index.sql"),
+    include_str!("schema_items.sql"),
 ];
 
 /// How many times a step is tried again because another node was making it at that moment.

@@ -9,6 +9,10 @@ use fencepost_kernel::{
         self, AgainHead, Alias, Fence, FenceEvent, HolderTrace, Receipt, Sighting, Source, State, Token, Trace,
         VersionHead, What, body::Body, scope::OnLapse,
     },
+    item::{
+        self, Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Resolution, Resolved,
+        Retired, Retirement, Sent, Waiting,
+    },
     key::Kind,
     lane::{
         self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose, Owner, Pause,
@@ -24,6 +28,7 @@ const ROWS_V2: &str = include_str!("../fixtures/rows-v2.txt");
 const ROWS_V3: &str = include_str!("../fixtures/rows-v3.txt");
 const ROWS_V4: &str = include_str!("../fixtures/rows-v4.txt");
 const ROWS_V5: &str = include_str!("../fixtures/rows-v5.txt");
+const ROWS_V6: &str = include_str!("../fixtures/rows-v6.txt");
 const COUNTERS_V4: &str = include_str!("../fixtures/counters-v4.txt");
 const LANES_V2: &str = include_str!("../fixtures/lanes-v2.txt");
 
@@ -50,6 +55,11 @@ fn rows_of_format_4_read_as_they_were_written() {
 #[test]
 fn rows_of_format_5_read_as_they_were_written() {
     check(ROWS_V5, rows_v5());
+}
+
+#[test]
+fn rows_of_format_6_read_as_they_were_written() {
+    check(ROWS_V6, rows_v6());
 }
 
 #[test]
@@ -345,6 +355,80 @@ fn rows_v5() -> Vec<(RowKey, Row)> {
     addressed(vec![fence.into(), entry.into(), bare.into()])
 }
 
+// Format 6 brought items.
+fn rows_v6() -> Vec<(RowKey, Row)> {
+    let at = |offset: u64| Millis(1_767_225_600_000 + offset);
+    let (tenant, collection) = (Tenant::new("nexa"), || "articles".into());
+    let sent = |offset, by: &str| Sent { at: at(offset), by: by.into(), correlation_id: "C-1".into() };
+    let accepted = Accepted {
+        version: Some(ItemVersion::Integer(7)),
+        content: Bytes::from_static(b"{\"id\":\"sp\\u00e4t\",\"n\":1e999999}"),
+        from: sent(0, "erp"),
+        retired: None,
+    };
+    let lines = "{\"line\":1,\"unit\":\"EA\"},".repeat(60);
+    let retired = |cause| Some(Retired { cause, from: sent(9, "bob") });
+    let dotted = Accepted { version: ItemVersion::dotted("v1.10.0-rc.2"), content: lines.into(), ..accepted.clone() };
+    let cancelled = Accepted { version: None, retired: retired(Retirement::Cancelled), ..accepted.clone() };
+    let time = Accepted {
+        version: ItemVersion::time("2026-05-24"),
+        retired: retired(Retirement::Unlisted),
+        ..accepted.clone()
+    };
+    let wide = Accepted {
+        version: Some(ItemVersion::Integer(-(1 << 70))),
+        retired: retired(Retirement::Deleted),
+        ..accepted.clone()
+    };
+    let wanted = Item { wanted: true, ..Item::new(tenant.clone(), collection(), "A-1".to_owned()) };
+    let item = |current| Item { current: Some(current), seq: 300, wanted: false, ..wanted.clone() };
+    let without =
+        Item { floor: Some(ItemVersion::Text("b-17".to_owned())), quarantine: Some(at(3).0), ..item(cancelled) };
+    let replaced = Replaced {
+        tenant: tenant.clone(),
+        collection: collection(),
+        source_id: "A-1".to_owned(),
+        accepted: time,
+        replaced_at: at(10),
+    };
+    let missing =
+        Missing { collection: "units".into(), source_id: "sp\u{e4}ter".to_owned(), reason: "UNKNOWN_UNIT".into() };
+    let open = Quarantined {
+        tenant: tenant.clone(),
+        collection: collection(),
+        source_id: "A-2".to_owned(),
+        number: at(4).0,
+        version: ItemVersion::time("2026-05-24T10:00:00+02:00"),
+        content: accepted.content.clone(),
+        from: sent(5, "erp"),
+        opened: at(4),
+        unresolved: vec![missing.clone(), missing],
+        resolved: None,
+    };
+    let ended = |how| Quarantined {
+        version: None,
+        unresolved: Vec::new(),
+        resolved: Some(Resolved { how, from: sent(11, "bob"), expires: at(604_800_011) }),
+        ..open.clone()
+    };
+    let mut records = vec![
+        item::Record::Item(wanted.clone().into()),
+        item::Record::Item(item(accepted).into()),
+        item::Record::Item(item(dotted).into()),
+        item::Record::Item(without.into()),
+        item::Record::Replaced(replaced.clone().into()),
+        item::Record::Replaced(Replaced { accepted: wide, ..replaced }.into()),
+        item::Record::Quarantined(open.clone().into()),
+    ];
+    let ends = [Resolution::Accepted, Resolution::Released, Resolution::Withdrawn];
+    records.extend(ends.map(|how| item::Record::Quarantined(ended(how).into())));
+    let (missing, waits) = (ItemId([8; ItemId::LEN]), open.id().item);
+    records.push(item::Record::Waiting(Waiting { tenant: tenant.clone(), missing, item: waits }.into()));
+    let arrival = Arrival { tenant, collection: collection(), source_id: "A-2".to_owned(), at: at(12) };
+    records.push(item::Record::Arrival(arrival.into()));
+    addressed(records.into_iter().map(Record::from).collect())
+}
+
 // Lanes came with format 2; their rows are the same in format 1.
 fn counters_v4() -> Vec<(RowKey, Row)> {
     let due = Some(Millis(1_767_225_600_000));
@@ -460,6 +544,11 @@ fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
             Record::Lane(lane::Record::LaneNotice) => Kind::LaneNotice,
             Record::Counter(_) => Kind::Counter,
             Record::Audit(_) => Kind::Audit,
+            Record::Item(item::Record::Item(_)) => Kind::Item,
+            Record::Item(item::Record::Replaced(_)) => Kind::ItemVersion,
+            Record::Item(item::Record::Quarantined(_)) => Kind::Quarantine,
+            Record::Item(item::Record::Waiting(_)) => Kind::Waiting,
+            Record::Item(item::Record::Arrival(_)) => Kind::Arrival,
         };
         (RowKey { kind, id: [number as u8; 32] }, Row { record, revision: CommitId(0x0102_0304_0506_0700 + number) })
     };

@@ -94,10 +94,12 @@ pub(super) async fn ended_by_person(
     reply: &Reply,
     late: &str,
 ) -> Result<Option<Problem>, Problem> {
-    let code = match reply {
-        Reply::Fence(fence::Reply::SealConflict { .. }) => Code::Conflict,
-        Reply::Fence(fence::Reply::FencedOff { .. }) => Code::FencedOff,
-        Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => return Ok(None),
+    let code = if let Reply::Fence(fence::Reply::SealConflict { .. }) = reply {
+        Code::Conflict
+    } else if let Reply::Fence(fence::Reply::FencedOff { .. }) = reply {
+        Code::FencedOff
+    } else {
+        return Ok(None);
     };
     let known = call.app.fencepost.engine().explain(target.key).await?;
     Ok(known.as_ref().and_then(|known| known.resolution(token)).map(|resolution| {
@@ -162,27 +164,25 @@ async fn batch(call: &Call) -> Result<Response, Problem> {
 // never is, so that asking for fewer ends.
 fn afford(reply: &Reply, spent: usize, charge: &mut Charge) -> Result<(), Problem> {
     let left = BATCH_BYTES_MAX.saturating_sub(spent);
-    match reply {
-        Reply::Fence(fence::Reply::Duplicate { fence, .. }) => match &fence.state {
-            FenceState::Sealed { receipt, .. } if spent == BATCH_HEAD.len() => {
-                charge.add(receipt.body.len());
-                Ok(())
-            }
-            FenceState::Sealed { receipt, .. } if receipt.body.len() > left => {
-                let detail = "a duplicate, whose receipt is more than is left of this answer; claim fewer at once, the same again is safe";
-                Err(Problem::new(Code::TooLarge, detail))
-            }
-            FenceState::Sealed { receipt, .. } => charge.try_add_answer(receipt.body.len()).map_err(|NoRoom| {
-                let detail = "a duplicate, and there is no room in memory for its receipt now; the same again is safe";
-                Problem::new(Code::BuffersFull, detail)
-            }),
-            _ => Ok(()),
-        },
-        Reply::Fence(fence::Reply::Conflict(_)) if left == 0 => {
-            let detail = "this key was first used with another body; claim fewer at once to be told the difference";
-            Err(Problem::new(Code::Conflict, detail))
+    if left == 0 && matches!(reply, Reply::Fence(fence::Reply::Conflict(_))) {
+        let detail = "this key was first used with another body; claim fewer at once to be told the difference";
+        return Err(Problem::new(Code::Conflict, detail));
+    }
+    let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = reply else { return Ok(()) };
+    match &fence.state {
+        FenceState::Sealed { receipt, .. } if spent == BATCH_HEAD.len() => {
+            charge.add(receipt.body.len());
+            Ok(())
         }
-        Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Ok(()),
+        FenceState::Sealed { receipt, .. } if receipt.body.len() > left => {
+            let detail = "a duplicate, whose receipt is more than is left of this answer; claim fewer at once, the same again is safe";
+            Err(Problem::new(Code::TooLarge, detail))
+        }
+        FenceState::Sealed { receipt, .. } => charge.try_add_answer(receipt.body.len()).map_err(|NoRoom| {
+            let detail = "a duplicate, and there is no room in memory for its receipt now; the same again is safe";
+            Problem::new(Code::BuffersFull, detail)
+        }),
+        FenceState::Pending { .. } | FenceState::Released { .. } => Ok(()),
     }
 }
 

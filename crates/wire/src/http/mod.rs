@@ -10,6 +10,7 @@ pub mod executor;
 mod fences;
 pub mod gateway;
 mod health;
+mod ingest;
 mod nodes;
 pub mod openapi;
 pub mod policy;

@@ -1,6 +1,7 @@
 //! `/openapi.json`: the contract in OpenAPI 3.1, made from the same tables that the code uses: the paths come from the
 //! route tables, the error codes from `problem`. A snapshot is committed.
 
+mod ingest;
 pub(super) mod parameter;
 mod problem;
 mod schemas;

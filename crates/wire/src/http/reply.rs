@@ -280,7 +280,9 @@ fn decided(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Proble
             Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) })
         }
         // Replies about lanes have answers of their own.
-        Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(Problem::new(Code::Internal, "no reply")),
+        Reply::Lane(_) | Reply::Dispatch(_) | Reply::Item(_) | Reply::Done => {
+            Err(Problem::new(Code::Internal, "no reply"))
+        }
     }
 }
 

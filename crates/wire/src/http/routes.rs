@@ -22,7 +22,7 @@ use crate::trace::TraceId;
 use fencepost_front::Budget;
 
 use super::{
-    App, admin, audit, backup, call, fences, gateway, health, nodes, openapi, policy,
+    App, admin, audit, backup, call, fences, gateway, health, ingest, nodes, openapi, policy,
     route::{Admitted, Answer, Audience, BodyLimit, Class, Entry, Route, Table},
     scopes, wes,
 };
@@ -36,6 +36,7 @@ pub(super) const TABLES: &[Table] = &[
     Table { tag: "fences", audience: Audience::Clients, routes: fences::ROUTES },
     Table { tag: "fences", audience: Audience::Clients, routes: scopes::ROUTES },
     Table { tag: "dispatch", audience: Audience::Clients, routes: wes::ROUTES },
+    Table { tag: "ingest", audience: Audience::Clients, routes: ingest::ROUTES },
     Table { tag: "admin", audience: Audience::Operators, routes: admin::ROUTES },
     Table { tag: "admin", audience: Audience::Operators, routes: audit::ROUTES },
     Table { tag: "admin", audience: Audience::Operators, routes: policy::ROUTES },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use fencepost::{
-    dispatch,
+    dispatch, ingest,
     policy::{duration, identity::Role, is_own},
 };
 use fencepost_kernel::fence::scope::{OnLapse, Scope};
@@ -47,9 +47,10 @@ async fn list(call: &Call) -> Result<Response, Problem> {
     Ok(page(scopes.into_iter().map(|scope| shown(scope)), next).response())
 }
 
-// Of Fencepost's own scopes, a caller sees only the one that planners publish under, and only as a planner.
+// Of Fencepost's own scopes, a caller sees only the one that its role's requests are kept under.
 fn is_callers(call: &Call, name: &str) -> bool {
-    !is_own(name) || (name == dispatch::SCOPE && call.caller.has(Role::Planner))
+    let own = [(dispatch::SCOPE, Role::Planner), (ingest::SCOPE, Role::Partner)];
+    !is_own(name) || own.iter().any(|(scope, role)| name == *scope && call.caller.has(*role))
 }
 
 fn shown(scope: &Scope) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! Any rows: strategies that make every kind of record with every choice it has.
 //! Called only by the tests of the codec.
 
+mod item;
 mod lanes;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use fencepost_kernel::{
         self, AgainHead, Alias, Fence, FenceEvent, HolderTrace, Receipt, Sighting, Source, State, Token, Trace,
         VersionHead, What, body::Body, scope::OnLapse,
     },
+    item as items,
     key::Kind,
     lane,
     merge::Counter,
@@ -164,6 +166,7 @@ pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
         1 => alias(),
         1 => trace(),
         7 => lanes::record(),
+        5 => item::record(),
         1 => audit_entry(),
         1 => (prop_oneof![any::<i128>(), -9..9i128], option::of(time()))
             .prop_map(|(value, due)| Record::Counter(Counter { value, due })),
@@ -189,5 +192,10 @@ fn kind_of(record: &Record) -> Kind {
         Record::Lane(lane::Record::LaneNotice) => Kind::LaneNotice,
         Record::Counter(_) => Kind::Counter,
         Record::Audit(_) => Kind::Audit,
+        Record::Item(items::Record::Item(_)) => Kind::Item,
+        Record::Item(items::Record::Replaced(_)) => Kind::ItemVersion,
+        Record::Item(items::Record::Quarantined(_)) => Kind::Quarantine,
+        Record::Item(items::Record::Waiting(_)) => Kind::Waiting,
+        Record::Item(items::Record::Arrival(_)) => Kind::Arrival,
     }
 }

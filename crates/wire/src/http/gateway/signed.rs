@@ -71,13 +71,12 @@ impl Signed {
     pub(super) async fn bind(self, call: &Call, entry: &Entry) -> Result<Option<Bound>, Problem> {
         let (target, body) = (self.target.clone(), Some(self.body()));
         let claim = fence::ClaimFence { target, body, version: None, source: None, lease_ms: LEASE_MS, trace: None };
-        match call.app.fencepost.engine().ask(Command::Fence(fence::Command::Claim(claim))).await? {
-            Reply::Fence(fence::Reply::New(granted)) => {
-                Ok(Some(Bound { target: self.target, token: granted.token, effect: self.effect }))
-            }
-            Reply::Fence(fence::Reply::Duplicate { .. }) | Reply::Fence(fence::Reply::InFlight { .. }) => Ok(None),
-            Reply::Fence(_) | Reply::Lane(_) | Reply::Dispatch(_) | Reply::Done => Err(self.refused(call, entry)),
+        let reply = call.app.fencepost.engine().ask(Command::Fence(fence::Command::Claim(claim))).await?;
+        if let Reply::Fence(fence::Reply::New(granted)) = reply {
+            return Ok(Some(Bound { target: self.target, token: granted.token, effect: self.effect }));
         }
+        let is_bound = matches!(reply, Reply::Fence(fence::Reply::Duplicate { .. } | fence::Reply::InFlight { .. }));
+        if is_bound { Ok(None) } else { Err(self.refused(call, entry)) }
     }
 
     fn refused(&self, call: &Call, entry: &Entry) -> Problem {

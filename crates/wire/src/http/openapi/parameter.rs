@@ -1,6 +1,6 @@
 //! Parameters of the OpenAPI document, with the bounds that the routes enforce.
 
-use fencepost::dispatch::envelope;
+use fencepost::{dispatch::envelope, ingest::items::SOURCE_ID_BYTES_MAX};
 use fencepost_kernel::lane::DeadLetterReason;
 use serde_json::{Value, json};
 
@@ -92,6 +92,35 @@ pub(in crate::http) const AFTER: Parameter = new(
     Schema::Any,
 );
 pub(in crate::http) const SINCE: Parameter = new("since", "query", "another name of `after`", Schema::Any);
+
+pub(in crate::http) const COLLECTION: Parameter = new(
+    "collection",
+    "path",
+    "one of those that GET /wms-ingest/v1/capabilities lists under this group",
+    Schema::Pattern("^[a-z][a-z0-9-]{0,63}$"),
+);
+pub(in crate::http) const SOURCE_ID: Parameter =
+    new("source_id", "path", "the partner's id of the item, 1 to 256 bytes", Schema::Text(SOURCE_ID_BYTES_MAX));
+pub(in crate::http) const CORRELATION_ID: Parameter = new(
+    "X-Correlation-Id",
+    "header",
+    "your id of this request, the same for each retry; left out only with dry_run=true",
+    Schema::Pattern("^[!-~]{1,128}$"),
+);
+pub(in crate::http) const INGEST_MODE: Parameter =
+    new("mode", "query", "upsert where absent", Schema::Words(|| vec!["upsert"]));
+pub(in crate::http) const OF_TENANT: Parameter =
+    new("tenant", "query", "whose items; for admins and viewers", Schema::Any);
+pub(in crate::http) const QUARANTINE_ID: Parameter =
+    new("quarantine_id", "path", "the id of the quarantine", Schema::Some);
+pub(in crate::http) const QUARANTINE_STATUS: Parameter =
+    new("status", "query", "only these; both where absent", Schema::Words(|| vec!["OPEN", "RESOLVED"]));
+pub(in crate::http) const QUARANTINE_COLLECTION: Parameter =
+    new("collection", "query", "only items of this collection", Schema::Any);
+pub(in crate::http) const QUARANTINE_REASON: Parameter =
+    new("reason_code", "query", "only those that wait for this reason", Schema::Any);
+pub(in crate::http) const WAITING_FOR: Parameter =
+    new("waiting_for", "query", "only those that wait for this item, as COLLECTION/SOURCE_ID", Schema::Any);
 
 pub(in crate::http) const PLANNER: Parameter =
     new("planner_id", "query", "whose; for admins and viewers. `tenant` says the same", Schema::Any);

@@ -128,7 +128,7 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
         "Health": object(&["status"], &[("status", &one_of(&["ok", "ready"])), ("dispatch", &one_of(&["key-missing"]))]),
         "Document": json!({"type": "object"}),
         "Policy": object(&["file", "sha256", "loaded_at", "scopes", "routes", "findings"], &[("file", &json!({"type": ["string", "null"]})), ("sha256", &json!({"type": ["string", "null"]})), ("loaded_at", &time), ("scopes", &names), ("routes", &json!({"type": "array", "items": object(&["match", "scope", "upstream"], &[("match", &text), ("scope", &text), ("upstream", &text)])})), ("findings", &findings)]),
-        "PolicyChanges": object(&["changed", "dry_run", "sha256", "scopes", "routes", "identities", "settings", "warnings", "findings"], &[("changed", &yes), ("dry_run", &yes), ("sha256", &text), ("scopes", &named), ("routes", &rules), ("identities", &named), ("settings", &names), ("warnings", &names), ("findings", &findings)]),
+        "PolicyChanges": object(&["changed", "dry_run", "sha256", "scopes", "routes", "identities", "settings", "warnings", "findings"], &[("changed", &yes), ("dry_run", &yes), ("sha256", &text), ("scopes", &named), ("routes", &rules), ("collections", &named), ("identities", &named), ("settings", &names), ("warnings", &names), ("findings", &findings)]),
         "Nodes": object(&["store", "durability", "shared", "items", "next_cursor"], &[("store", &text), ("durability", &one_of(&["none", "delayed", "synced"])), ("because", &text), ("shared", &yes), ("store_time", &time), ("keys", &object(&["first", "others", "resealed"], &[("first", &text), ("others", &count), ("resealed", &yes), ("unreadable", &count), ("missing", &json!({"type": "array", "items": text}))])), ("items", &json!({"type": "array", "items": object(&["id", "started_at", "seen_at"], &[("id", &text), ("address", &text), ("release", &text), ("row_format", &count), ("started_at", &time), ("seen_at", &time), ("answering", &yes), ("holds", &count)])})), ("next_cursor", &text)]),
         "Problem": problem::schema(&object, codes, &findings),
         "RefusedPart": problem::part(&object),
@@ -136,6 +136,7 @@ pub(super) fn schemas(codes: &[&str]) -> Value {
     // A document without these would refer to schemas that it does not have: the snapshot shows it.
     if let Some(all) = all.as_object_mut() {
         all.extend(super::wes::schemas(&object));
+        all.extend(super::ingest::schemas(&object));
     }
     all
 }

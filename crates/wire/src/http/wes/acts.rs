@@ -64,8 +64,10 @@ async fn act(call: &Call, op: &str, read: impl FnOnce(&Call) -> Result<Act, Prob
 }
 
 fn answered(id: LaneId, name: &str, reply: &Reply) -> Result<Response, Problem> {
+    let no_lane = || Problem::new(Code::UnknownLane, "there is no such lane");
+    let Reply::Lane(reply) = reply else { return Err(no_lane()) };
     match reply {
-        Reply::Lane(lane::Reply::OnLane { lane, replay, died }) => {
+        lane::Reply::OnLane { lane, replay, died } => {
             let mut body = Object::new()
                 .text("lane", name)
                 .text("lane_id", &id.to_string())
@@ -80,12 +82,10 @@ fn answered(id: LaneId, name: &str, reply: &Reply) -> Result<Response, Problem> 
             let body = body.value("replay", replay).end();
             Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
         }
-        Reply::Lane(lane::Reply::NotHead { settled }) => {
+        lane::Reply::NotHead { settled } => {
             let detail = format!("only the head can be skipped; everything up to {settled} is settled");
             Err(Problem::new(Code::NotHead, detail).with("settled", &settled.to_string()))
         }
-        Reply::Lane(_) | Reply::Fence(_) | Reply::Dispatch(_) | Reply::Done => {
-            Err(Problem::new(Code::UnknownLane, "there is no such lane"))
-        }
+        lane::Reply::NoLane | lane::Reply::Ahead { .. } | lane::Reply::LaneLost => Err(no_lane()),
     }
 }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use fencepost::dispatch::{Dispatch, LocatedDeadLetter, envelope::is_kind};
 use fencepost_kernel::{
     LaneId, Reply,
-    dispatch::LetterVerdict,
+    dispatch::{self as kernel, LetterVerdict},
     json::JsonNode,
     lane::{DeadLetter, DeadLetterReason, Fate, LanePurpose},
 };
@@ -171,15 +171,18 @@ async fn decide(call: &Call, op: &str, verdict: LetterVerdict) -> Result<Respons
 
 /// The letter as it was decided about, and whether it already was so; or why not.
 pub(super) fn decided<'r>(id: &str, reply: &'r Reply) -> Result<(&'r DeadLetter, bool), Problem> {
+    let Reply::Dispatch(reply) = reply else { return Err(unknown(id)) };
     match reply {
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::Letter { letter, replay }) => Ok((letter, *replay)),
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::LetterCancelled { by }) => Err(cancelled(by)),
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::PastRetention { receiver_retain_ms }) => {
-            Err(past_retention(*receiver_retain_ms))
-        }
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::LetterDecided(letter)) => Err(already(letter)),
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::NoTransport) => Err(no_transport()),
-        Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => Err(unknown(id)),
+        kernel::Reply::Letter { letter, replay } => Ok((letter, *replay)),
+        kernel::Reply::LetterCancelled { by } => Err(cancelled(by)),
+        kernel::Reply::PastRetention { receiver_retain_ms } => Err(past_retention(*receiver_retain_ms)),
+        kernel::Reply::LetterDecided(letter) => Err(already(letter)),
+        kernel::Reply::NoTransport => Err(no_transport()),
+        kernel::Reply::NoLetter
+        | kernel::Reply::Published { .. }
+        | kernel::Reply::UnknownOriginal
+        | kernel::Reply::TransportPut { .. }
+        | kernel::Reply::NotDrained { .. } => Err(unknown(id)),
     }
 }
 

@@ -119,8 +119,9 @@ pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
     }
     let (lane, seq) = own(call, cursor, None).await?;
     let reply = dispatch.ack(lane, seq).await?;
-    match &reply {
-        Reply::Lane(lane::Reply::OnLane { lane: now, replay, .. }) => {
+    let Reply::Lane(answer) = &reply else { return Err(unknown()) };
+    match answer {
+        lane::Reply::OnLane { lane: now, replay, .. } => {
             if call.policy.server.log.decisions {
                 let about = [("lane", now.name()), ("acked", now.settled.to_string())];
                 audit(call, "ack", reply.decision(), &now.tenant, &about.each_ref().map(|(n, v)| (*n, v.as_str())));
@@ -128,8 +129,8 @@ pub(super) async fn ack(call: &Call) -> Result<Response, Problem> {
             let body = Object::new().text("acked", &dispatch.cursor(lane, now.owner.epoch, now.settled)).end();
             Ok(Answer { replayed: *replay, ..Answer::ok(body) }.response())
         }
-        Reply::Lane(lane::Reply::Ahead { tail }) => Err(ahead(*tail)),
-        Reply::Lane(_) | Reply::Fence(_) | Reply::Dispatch(_) | Reply::Done => Err(unknown()),
+        lane::Reply::Ahead { tail } => Err(ahead(*tail)),
+        lane::Reply::NoLane | lane::Reply::NotHead { .. } | lane::Reply::LaneLost => Err(unknown()),
     }
 }
 

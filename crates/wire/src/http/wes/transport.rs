@@ -49,24 +49,20 @@ pub(super) async fn put(call: &Call) -> Result<Response, Problem> {
     let (wanted, drain) = requested(call, &planner, &warehouse, known.as_deref()).await?;
     let reply = dispatch.put_transport(wanted.clone(), drain).await?;
     audit(call, "transport", reply.decision(), &planner, &[("warehouse_id", &warehouse)]);
-    match reply {
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::TransportPut { replay }) => {
-            let body = named(&wanted).value("replay", replay).end();
-            Ok(Answer { replayed: replay, ..Answer::ok(body) }.response())
-        }
-        Reply::Dispatch(fencepost_kernel::dispatch::Reply::NotDrained { lane, tail, settled }) => {
-            let detail = "this warehouse still has events on its present transport; ask again, or with `drain`";
-            let name = known.map_or_else(|| lane.to_string(), |known| known.purpose().name(&planner));
-            Err(Problem::new(Code::LaneNotDrained, detail)
-                .with("lane", &quoted(&name))
-                .with("lane_id", &format!("\"{lane}\""))
-                .with("first_seq", &(settled + 1).to_string())
-                .with("last_seq", &tail.to_string()))
-        }
-        Reply::Dispatch(_) | Reply::Fence(_) | Reply::Lane(_) | Reply::Done => {
-            Err(Problem::new(Code::Internal, "no reply"))
-        }
+    if let Reply::Dispatch(fencepost_kernel::dispatch::Reply::TransportPut { replay }) = reply {
+        let body = named(&wanted).value("replay", replay).end();
+        return Ok(Answer { replayed: replay, ..Answer::ok(body) }.response());
     }
+    let Reply::Dispatch(fencepost_kernel::dispatch::Reply::NotDrained { lane, tail, settled }) = reply else {
+        return Err(Problem::new(Code::Internal, "no reply"));
+    };
+    let detail = "this warehouse still has events on its present transport; ask again, or with `drain`";
+    let name = known.map_or_else(|| lane.to_string(), |known| known.purpose().name(&planner));
+    Err(Problem::new(Code::LaneNotDrained, detail)
+        .with("lane", &quoted(&name))
+        .with("lane_id", &format!("\"{lane}\""))
+        .with("first_seq", &(settled + 1).to_string())
+        .with("last_seq", &tail.to_string()))
 }
 
 /// `GET /wes/v1/warehouses/{warehouse_id}/transport`

@@ -1,0 +1,62 @@
+//! `/wms-ingest/v1`: items from partners, and their quarantine.
+//! Routes translate and ask the library; none of them decides.
+
+mod items;
+mod quarantine;
+mod read;
+mod reply;
+mod request;
+mod routes;
+
+use fencepost::{
+    ingest::{Ingest, IngestRules},
+    policy::{
+        collections::{Collection, Group},
+        identity::Role,
+    },
+};
+use fencepost_kernel::{Tenant, key::Kind};
+use std::sync::Arc;
+
+pub(super) use routes::ROUTES;
+
+use super::call::Call;
+use crate::problem::{Code, Problem};
+
+fn malformed(detail: impl Into<String>) -> Problem {
+    Problem::new(Code::Malformed, detail)
+}
+
+// Items by the policy that the request began under; what an operator changes through them is in the audit.
+fn ingest(call: &Call) -> Result<Ingest, Problem> {
+    let engine = call.engine();
+    let rules = IngestRules::of(&call.policy).filter(|_| engine.promises().keeps(Kind::Item));
+    let unfit = "this store keeps fences only; ingest needs the embedded store or PostgreSQL";
+    let rules = rules.ok_or_else(|| Problem::new(Code::StoreUnsupported, unfit))?;
+    if !engine.keeps(Kind::Item) {
+        let detail = "a node of an older release shares the store and knows no items; ask again once it is gone";
+        return Err(Problem::new(Code::StoreUnavailable, detail).retry_after(60));
+    }
+    Ok(Ingest::new(engine.clone(), rules, call.app.fencepost.arrived()))
+}
+
+// The collection that the path names, within its group.
+fn collection<'i>(call: &Call, ingest: &'i Ingest, group: Group) -> Result<&'i Arc<Collection>, Problem> {
+    let name = call.path_value("collection")?;
+    let found = ingest.rules().collections.get(&name).filter(|collection| collection.group == group);
+    found.ok_or_else(|| {
+        let known = ingest.rules().collections.iter().filter(|collection| collection.group == group);
+        let known: Vec<&str> = known.map(|collection| &*collection.name).collect();
+        let detail = format!("there is no collection {name:?} under {}; there are {}", group.name(), known.join(", "));
+        Problem::new(Code::UnknownCollection, detail)
+    })
+}
+
+// Whose items: the caller's own or, for an admin, those of the tenant that it names.
+fn tenant(call: &Call) -> Result<Tenant, Problem> {
+    let named = call.query_tenant()?;
+    if call.caller.has(Role::Viewer) && !call.caller.is_tenant() {
+        return named.map(Tenant::new).ok_or_else(|| malformed("name the partner with `tenant=`"));
+    }
+    call.tenant(named.as_deref())
+}

@@ -1,0 +1,110 @@
+//! What a request of a partner says beside its items: its id, its mode, and what is compared when the id comes again.
+//! Never looks into an item. Called by the routes beside it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fencepost::{ingest::IngestRequest, policy::collections::Group};
+use fencepost_kernel::{
+    fence::body::Body,
+    item::{Submit, Verdict},
+};
+
+use super::{malformed, reply, tenant};
+use crate::{
+    http::{call::Call, query::Query},
+    problem::{Code, Problem},
+};
+
+/// The header with the partner's id of a request.
+const CORRELATION_ID: &str = "x-correlation-id";
+/// The longest id, in characters.
+const CORRELATION_ID_MAX: usize = 128;
+
+/// How a list of items is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    Upsert,
+}
+
+/// Whether anything shall change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Trial {
+    Yes,
+    No,
+}
+
+impl Mode {
+    pub(super) fn of(query: &Query, group: Group) -> Result<Self, Problem> {
+        match query.one("mode")? {
+            None | Some("upsert") => Ok(Self::Upsert),
+            Some(mode @ ("bulk" | "full-refresh")) if mode == "bulk" || group == Group::Master => {
+                let detail =
+                    format!("this release does not serve mode={mode}; send the items in requests of mode=upsert");
+                Err(Problem::new(Code::ModeUnsupported, detail))
+            }
+            Some(mode) => Err(malformed(format!("there is no mode {mode:?} under {}; use upsert", group.name()))),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Upsert => "upsert",
+        }
+    }
+}
+
+impl Trial {
+    pub(super) fn of(query: &Query) -> Result<Self, Problem> {
+        match query.one("dry_run")? {
+            None | Some("false") => Ok(Self::No),
+            Some("true") => Ok(Self::Yes),
+            Some(other) => Err(malformed(format!("`dry_run` must be true or false, not {other:?}"))),
+        }
+    }
+}
+
+/// A request that brings items. The same items on another path or in another mode are another request.
+pub(super) fn of_items(
+    call: &Call,
+    mode: Mode,
+    trial: Trial,
+    body: Body,
+    answer: fn(&Submit, &[Verdict]) -> Bytes,
+) -> Result<IngestRequest, Problem> {
+    let place = format!("{}?mode={}", call.parts.uri.path(), mode.name());
+    made(call, trial, body.asked_of("POST", &place), answer)
+}
+
+/// A request about one thing that its path names; what its body says does not count.
+pub(super) fn of_one(call: &Call, trial: Trial) -> Result<IngestRequest, Problem> {
+    let compared = Body::opaque(&[]).asked_of(call.parts.method.as_str(), call.parts.uri.path());
+    made(call, trial, compared, if trial == Trial::Yes { reply::trial_one } else { reply::one })
+}
+
+// A trial has no id: it may be repeated as it is, and leaves none behind.
+fn made(
+    call: &Call,
+    trial: Trial,
+    compared: Body,
+    answer: fn(&Submit, &[Verdict]) -> Bytes,
+) -> Result<IngestRequest, Problem> {
+    let correlation_id = if trial == Trial::Yes { "".into() } else { correlation_id(call)? };
+    let (tenant, by) = (tenant(call)?, call.caller.id.as_str().into());
+    Ok(IngestRequest { tenant, by, correlation_id, compared, trace: Some(call.trace.held()), answer })
+}
+
+fn correlation_id(call: &Call) -> Result<Arc<str>, Problem> {
+    let mut values = call.parts.headers.get_all(CORRELATION_ID).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        let detail = "send the header `X-Correlation-Id` once: your id of this request, the same for each retry";
+        return Err(Problem::new(Code::MissingHeader, detail));
+    };
+    let id = value
+        .to_str()
+        .ok()
+        .filter(|id| (1..=CORRELATION_ID_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()));
+    let wrong =
+        || malformed(format!("`X-Correlation-Id` must have 1 to {CORRELATION_ID_MAX} visible ASCII characters"));
+    id.map(Into::into).ok_or_else(wrong)
+}

@@ -1,0 +1,189 @@
+//! The routes of `/wms-ingest/v1`.
+
+use fencepost::policy::identity::Role;
+use http::Method;
+
+use super::{items, quarantine, read};
+use crate::{
+    http::{
+        openapi::parameter::{
+            AFTER, COLLECTION, CORRELATION_ID, DRY_RUN, INGEST_MODE, LIMIT, OF_TENANT, QUARANTINE_COLLECTION,
+            QUARANTINE_ID, QUARANTINE_REASON, QUARANTINE_STATUS, SINCE, SOURCE_ID, WAITING_FOR,
+        },
+        route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
+    },
+    problem::Code,
+};
+
+/// A partner sends its own items.
+const SEND: Access = Access::Roles(&[Role::Partner]);
+/// A partner reads its own; operators read those of the partner that they name.
+const LOOK: Access = Access::Roles(&[Role::Partner, Role::Admin, Role::Viewer]);
+
+/// A route; the rows below say what differs between them.
+macro_rules! route {
+    ($method:ident $path:literal, $operation_id:literal, $summary:literal, $handler:path, $access:expr, $request:expr,
+     $parameters:expr, $answer:expr, $errors:expr) => {
+        Route {
+            method: Method::$method,
+            path: concat!("/wms-ingest/v1/", $path),
+            handler: buffered!($handler),
+            access: $access,
+            class: Class::Normal,
+            body_limit: BodyLimit::Policy,
+            operation_id: $operation_id,
+            summary: $summary,
+            parameters: $parameters,
+            request: $request,
+            answers: &[$answer],
+            errors: $errors,
+        }
+    };
+}
+
+macro_rules! submit {
+    ($path:literal, $operation_id:literal, $summary:literal, $handler:path) => {
+        route!(
+            POST $path, $operation_id, $summary, $handler, SEND,
+            RequestBody::Json("Items"),
+            &[&COLLECTION, &INGEST_MODE, &DRY_RUN, &CORRELATION_ID],
+            (200, Content::Json("ItemResults"), "Each item with its verdict, in the order of the request"),
+            &[Code::MissingHeader, Code::UnknownCollection, Code::CorrelationIdReused, Code::ModeUnsupported]
+        )
+    };
+}
+
+macro_rules! look {
+    ($path:literal, $operation_id:literal, $summary:literal, $handler:path) => {
+        route!(
+            GET $path, $operation_id, $summary, $handler, LOOK,
+            RequestBody::None,
+            &[&COLLECTION, &SOURCE_ID, &OF_TENANT],
+            (200, Content::Json("Item"), "The item in its present version"),
+            &[Code::UnknownCollection, Code::UnknownItem, Code::StoreUnsupported]
+        )
+    };
+}
+
+macro_rules! history {
+    ($path:literal, $operation_id:literal, $summary:literal, $handler:path) => {
+        route!(
+            GET $path, $operation_id, $summary, $handler, LOOK,
+            RequestBody::None,
+            &[&COLLECTION, &SOURCE_ID, &OF_TENANT, &LIMIT, &AFTER, &SINCE],
+            (200, Content::Json("ItemHistory"), "A page"),
+            &[Code::UnknownCollection, Code::UnknownItem, Code::UnknownCursor, Code::StoreUnsupported]
+        )
+    };
+}
+
+macro_rules! retire {
+    ($method:ident $path:literal, $operation_id:literal, $summary:literal, $handler:path) => {
+        route!(
+            $method $path, $operation_id, $summary, $handler, SEND,
+            RequestBody::None,
+            &[&COLLECTION, &SOURCE_ID, &DRY_RUN, &CORRELATION_ID],
+            (200, Content::Json("ItemRetired"), "It does not count any more"),
+            &[
+                Code::MissingHeader,
+                Code::UnknownCollection,
+                Code::UnknownItem,
+                Code::CorrelationIdReused,
+                Code::StoreUnsupported,
+            ]
+        )
+    };
+}
+
+pub(in crate::http) const ROUTES: &[Route] = &[
+    submit!(
+        "master/{collection}",
+        "submitMaster",
+        "Send master data: each item is accepted, known already, put in quarantine or refused",
+        items::master
+    ),
+    submit!(
+        "documents/{collection}",
+        "submitDocuments",
+        "Send documents: each is accepted, known already, put in quarantine or refused",
+        items::documents
+    ),
+    submit!(
+        "inventory/{collection}",
+        "submitInventory",
+        "Send inventory records: each is accepted, known already, put in quarantine or refused",
+        items::inventory
+    ),
+    look!("master/{collection}/{source_id}", "getMaster", "An item of master data", read::master),
+    retire!(
+        DELETE "master/{collection}/{source_id}",
+        "deleteMaster",
+        "Make an item of master data inactive; its versions are remembered",
+        items::delete
+    ),
+    history!(
+        "master/{collection}/{source_id}/history",
+        "getMasterHistory",
+        "Every accepted version of an item of master data, the newest first",
+        read::master_history
+    ),
+    look!("documents/{collection}/{source_id}", "getDocument", "A document", read::document),
+    retire!(
+        POST "documents/{collection}/{source_id}/cancel",
+        "cancelDocument",
+        "Cancel a document",
+        items::cancel
+    ),
+    history!(
+        "documents/{collection}/{source_id}/history",
+        "getDocumentHistory",
+        "Every accepted version of a document, the newest first",
+        read::document_history
+    ),
+    look!("inventory/{collection}/{source_id}", "getInventory", "An inventory record", read::inventory),
+    history!(
+        "inventory/{collection}/{source_id}/history",
+        "getInventoryHistory",
+        "Every accepted version of an inventory record, the newest first",
+        read::inventory_history
+    ),
+    route!(
+        GET "quarantine", "listQuarantine", "Items that wait for others", quarantine::list, LOOK,
+        RequestBody::None,
+        &[
+            &QUARANTINE_STATUS,
+            &QUARANTINE_COLLECTION,
+            &WAITING_FOR,
+            &QUARANTINE_REASON,
+            &OF_TENANT,
+            &LIMIT,
+            &AFTER,
+            &SINCE,
+        ],
+        (200, Content::Json("Quarantines"), "A page"),
+        &[Code::UnknownCursor, Code::StoreUnsupported]
+    ),
+    route!(
+        POST "quarantine/{quarantine_id}/release", "releaseQuarantine", "Look at an item in quarantine again",
+        quarantine::release, SEND,
+        RequestBody::None,
+        &[&QUARANTINE_ID, &DRY_RUN, &CORRELATION_ID],
+        (200, Content::Json("ItemReleased"), "What became of the item"),
+        &[
+            Code::MissingHeader,
+            Code::UnknownQuarantine,
+            Code::UnknownCollection,
+            Code::CorrelationIdReused,
+            Code::StoreUnsupported,
+        ]
+    ),
+    route!(
+        GET "capabilities", "getCapabilities",
+        "What this server takes: collections, their schemas and references, and limits",
+        read::capabilities, LOOK,
+        RequestBody::None,
+        &[],
+        (200, Content::Json("Capabilities"), "Collections with their schemas, and limits"),
+        &[Code::StoreUnsupported]
+    ),
+];
