@@ -250,11 +250,8 @@ pub(crate) async fn operator(mut client: Client) {
         let Some((run, node)) = client.network.some_node(&mut client.rng) else { continue };
         let recorder = client.network.recorder.clone();
         let asked_at = recorder.moment("operator asks for the list of doubts");
-        let Ok(doubts) = node.engine.in_doubt(None, LISTED_MAX).await else { continue };
-        // An answer of a machine that has died since reaches no client.
-        if client.network.live().is_none_or(|live| live.run != run) {
-            continue;
-        }
+        let asked = node.engine.in_doubt(None, LISTED_MAX);
+        let Some(doubts) = client.read((run, &node), asked).await else { continue };
         let full = doubts.len() >= LISTED_MAX;
         let doubts: Vec<_> = doubts.iter().filter_map(|(_, row)| fence_of(&row.record)).collect();
         let names = doubts.iter().map(|fence| key_name(&name_of(fence), fence.seq)).collect();
@@ -296,10 +293,7 @@ pub(crate) async fn reader(mut client: Client) {
         let Some(target) = town.target(&base, None) else { continue };
         let recorder = client.network.recorder.clone();
         let asked_at = recorder.moment(format_args!("reader@{run}.{} {base}", node.number));
-        let Ok(known) = node.engine.explain(target.key).await else { continue };
-        if client.network.live().is_none_or(|live| live.run != run) {
-            continue;
-        }
+        let Some(known) = client.read((run, &node), node.engine.explain(target.key)).await else { continue };
         let shown = known.map_or(ObservedAnswer::Absent, |known| shown(&known.fence, known.phase));
         recorder.looked((run, node.number), asked_at, &Asked { base, seq: None, ask: Ask::Look }, shown);
     }
@@ -310,10 +304,8 @@ async fn look_up(client: &mut Client, (run, node): (usize, &Node), base: &str) {
     let (tenant, name) = (base.split('/').next().unwrap_or_default(), NAMES[client.rng.usize(0..2)]);
     let recorder = client.network.recorder.clone();
     let asked_at = recorder.moment(format_args!("reader@{run}.{} asks for {tenant}/{name}", node.number));
-    let Ok(alias) = node.engine.alias(&Tenant::new(tenant), name).await else { return };
-    if client.network.live().is_none_or(|live| live.run != run) {
-        return;
-    }
+    let tenant_id = Tenant::new(tenant);
+    let Some(alias) = client.read((run, node), node.engine.alias(&tenant_id, name)).await else { return };
     let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
     let shown = alias.map(|alias| (alias.receipt.effect_id.clone(), text(&alias.receipt.body)));
     recorder.named((run, node.number), asked_at, (tenant, name), shown);
@@ -323,8 +315,8 @@ async fn look_up(client: &mut Client, (run, node): (usize, &Node), base: &str) {
 pub(crate) async fn housekeeper(mut client: Client) {
     loop {
         client.pause(2_500).await;
-        if let Some((_, node)) = client.network.some_node(&mut client.rng) {
-            let outcome = node.engine.housekeep().await;
+        if let Some((run, node)) = client.network.some_node(&mut client.rng) {
+            let outcome = client.read((run, &node), node.engine.housekeep()).await;
             client.network.recorder.count("housekeeping", format_args!("{outcome:?}"));
         }
     }

@@ -214,6 +214,21 @@ impl Client {
         strikes(&mut self.rng, gives_up).then(|| self.rng.u64(0..200))
     }
 
+    /// Reads from a node. No answer is heard of one that fails, or that has died meanwhile.
+    pub(crate) async fn read<T>(
+        &self,
+        (run, node): (usize, &Node),
+        asked: impl Future<Output = Result<T, Error>>,
+    ) -> Option<T> {
+        let answer = tokio::select! {
+            biased;
+            answer = asked => answer.ok()?,
+            () = node.death.heard() => return None,
+        };
+        // The machine may have died without this node's being told.
+        self.network.live().filter(|live| live.run == run).map(|_| answer)
+    }
+
     /// Asks a node that may die meanwhile, over a network that may lose the reply.
     pub(crate) async fn call<T>(
         &mut self,
@@ -285,5 +300,51 @@ pub(crate) fn granted(outcome: &RequestOutcome) -> Option<(u64, u64)> {
     match outcome {
         RequestOutcome::Answered(ObservedAnswer::New { token, lease_expires, .. }) => Some((*token, *lease_expires)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost::engine::EngineLimits;
+    use fencepost_store::Memory;
+
+    use super::*;
+    use crate::{clock::Clocks, history::History};
+
+    async fn client() -> (Client, Node) {
+        let clocks = Arc::new(Clocks::new(None));
+        let limits = EngineLimits { first_commit_id: Some(1), ..EngineLimits::default() };
+        let engine = Engine::new(Arc::new(Memory::new()), clocks.clone(), limits, Box::new(()), None).await;
+        let (engine, _) = engine.expect("an engine");
+        let node = Node { number: 0, engine, lanes: None, death: Arc::default() };
+        let mut rng = fastrand::Rng::with_seed(1);
+        let network = Network {
+            live: Some(Live { run: 0, nodes: vec![node.clone()], shared: None }).into(),
+            town: Town::draw(&mut rng).into(),
+            lanes: None,
+            faults: Faults::none(),
+            plant: None,
+            recorder: Recorder::new(clocks, History::default()).into(),
+        };
+        (Client::new("reader".to_owned(), network.into(), rng), node)
+    }
+
+    async fn slowly() -> Result<u8, Error> {
+        sleep(Duration::from_millis(10)).await;
+        Ok(7)
+    }
+
+    // Seeds 12000008172 and 12000026053: a node was held, died, and its list of doubts arrived when it would have gone on. By then
+    // the time that only it knew was lost, and the list showed doubts that lay ahead.
+    #[tokio::test(start_paused = true)]
+    async fn answer_of_a_node_that_has_died_meanwhile_reaches_no_reader() {
+        let (client, node) = client().await;
+        assert_eq!(client.read((0, &node), slowly()).await, Some(7));
+        assert_eq!(client.read((1, &node), slowly()).await, None, "another run");
+        let dies = async {
+            sleep(Duration::from_millis(5)).await;
+            node.dies();
+        };
+        assert_eq!(tokio::join!(client.read((0, &node), slowly()), dies).0, None);
     }
 }

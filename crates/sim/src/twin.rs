@@ -143,6 +143,13 @@ impl Twin {
         }
     }
 
+    /// A commit that the store finishes, even if its client stops waiting for the answer.
+    pub(crate) async fn commit_detached(&self, sets: Vec<WriteSet>, now: Millis) -> Result<Vec<Verdict>, Error> {
+        let gone = || Error::Unknown("the store is gone".to_owned());
+        let twin = self.me.upgrade().ok_or_else(gone)?;
+        tokio::spawn(async move { twin.commit(&sets, now).await }).await.unwrap_or_else(|_| Err(gone()))
+    }
+
     /// One moment of the store, for a transaction of the user's.
     pub(crate) async fn snapshot(&self) -> Result<Arc<Memory>, Error> {
         self.read().await

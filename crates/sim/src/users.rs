@@ -155,7 +155,7 @@ async fn book(client: &mut Client, (run, twin): (usize, &Twin), number: u32) {
     set.also.held.extend(held);
     sleep(Duration::from_millis(client.rng.u64(0..30))).await;
     // A machine that dies answers no client.
-    let done = timeout(Duration::from_secs(5), twin.commit(std::slice::from_ref(&set), now)).await;
+    let done = timeout(Duration::from_secs(5), twin.commit_detached(vec![set.clone()], now)).await;
     let done = done.unwrap_or_else(|_| Err(Error::Unknown("no answer".to_owned())));
     let applied = matches!(done.as_deref(), Ok([Verdict::Applied]));
     match done.as_deref() {

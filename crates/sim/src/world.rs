@@ -26,6 +26,12 @@ use crate::{
     users::user,
 };
 
+/// How long lanes are given to drain at least, and at most.
+const DRAIN_S_MIN: u32 = 70;
+const DRAIN_S_MAX: u32 = 600;
+/// A lane that has not moved for so long does not move by itself: nodes have looked at it since.
+const STILL_S: u32 = 40;
+
 struct World {
     clocks: Arc<Clocks>,
     network: Arc<Network>,
@@ -114,15 +120,24 @@ impl World {
         }
     }
 
-    // All that can leave does so within a minute: receivers are well, and nodes look at all lanes twice in that time.
+    // All that can leave does so within a minute: receivers are well, and nodes look at all lanes twice in that time. A head that
+    // has failed may be due at any second of it, and then the lane moves on: it is waited for until no lane moves any more.
     async fn drain(&mut self, lanes: &Lanes, nodes: &Nodes) {
         lanes.heal();
         let mut calm = self.calm("person");
         visit(&mut calm).await;
         let left = async || nodes.twin.snapshot().await.map(|rows| lanes.left(&rows));
-        for _ in 0..70 {
-            if left().await.is_ok_and(|left| left.values().all(|lane| lane.polled || lane.settled == lane.tail)) {
-                break;
+        let (mut settled, mut moved_s) = (0, 0);
+        for second in 0..DRAIN_S_MAX {
+            if let Ok(left) = left().await {
+                let now: u64 = left.values().map(|lane| lane.settled).sum();
+                if now != settled {
+                    (settled, moved_s) = (now, second);
+                }
+                let is_empty = left.values().all(|lane| lane.polled || lane.settled == lane.tail);
+                if is_empty || second >= DRAIN_S_MIN.max(moved_s + STILL_S) {
+                    break;
+                }
             }
             sleep(Duration::from_secs(1)).await;
         }

@@ -68,7 +68,7 @@ parts! {
 
 /// Seeds beyond those above that once broke a promise; step by step their stories are told in `dates` and `batches`.
 /// The generator has changed since, so that a seed no longer lives the same history: it is the stories that stay.
-const ONCE_BROKEN: [u64; 20] = [
+const ONCE_BROKEN: [u64; 35] = [
     // lost-claim: a renewal that was decided before its fence expired landed after its holder had been refused.
     305_123,
     // in-doubt: a renewal whose rows were read slowly was dated before another that it was written over.
@@ -103,6 +103,30 @@ const ONCE_BROKEN: [u64; 20] = [
     // store-time: the only node left heard of a date late, a user heard of the node's time late, and the simulated time counted
     // both delays as one.
     7_000_040_704,
+    // in-doubt, shown-state: a node that was held and died answered when it would have gone on; the simulated reader heard it.
+    12_000_008_172,
+    12_000_026_053,
+    11_000_034_707,
+    // cancelled: a user stopped waiting for a commit, and the simulated store stopped in the middle of it.
+    12_000_026_837,
+    12_000_027_255,
+    12_000_029_511,
+    12_000_049_656,
+    // cancelled: a pause landed long after its date, and an event that had been sent in between was told to be undelivered.
+    11_000_040_858,
+    // cancelled: a poller had read an event before its append was reported, and it was told to be undelivered.
+    30_000_026_346,
+    30_000_030_302,
+    // paused: a node that read an old primary did not know of the pause, which the auditor forgot; and it took a failure for
+    // recorded that was not, and sent its event again at once, time after time.
+    20_000_034_675,
+    // cancelled: the auditor forgot a person who skips an event while it is sent again.
+    20_000_048_248,
+    // stuck-lane: a head that had failed was due in the last second that lanes had to drain, and the world ended in between.
+    30_000_068_796,
+    20_000_100_689,
+    // one-end: a node that read an old primary did not know of a death either, and sent the event once more.
+    30_000_268_172,
 ];
 
 #[test]

@@ -27,8 +27,10 @@ pub(super) struct Polls {
 struct Poll {
     bell: Arc<Notify>,
     waiting: usize,
-    /// The last position that may have been served; none where it is unknown.
-    served: Option<u64>,
+    /// The last position that an earlier process may have served; none where it is unknown.
+    before: Option<u64>,
+    /// The last position that this process has served.
+    served: u64,
 }
 
 impl Polls {
@@ -46,7 +48,7 @@ impl Polls {
         let mut lanes = self.lanes();
         let poll = lanes.entry(lane).or_default();
         // An earlier process may have served the entries before this one.
-        poll.served.get_or_insert(seq - 1);
+        poll.before.get_or_insert(seq - 1);
         poll.bell.notify_waiters();
     }
 
@@ -57,15 +59,18 @@ impl Polls {
         }
     }
 
-    /// Records that entries up to this position are handed out.
+    /// Records that entries up to this position are handed out. A poller may read an entry before its append is reported here.
     pub(super) fn serve(&self, lane: LaneId, seq: u64) {
-        if let Some(served) = self.lanes().get_mut(&lane).and_then(|poll| poll.served.as_mut()) {
-            *served = (*served).max(seq);
+        if !self.shared {
+            let mut lanes = self.lanes();
+            let poll = lanes.entry(lane).or_default();
+            poll.served = poll.served.max(seq);
         }
     }
 
+    /// The last position that may have been served; none where it is unknown.
     pub(super) fn served(&self, lane: LaneId) -> Option<u64> {
-        self.lanes().get(&lane).and_then(|poll| poll.served)
+        self.lanes().get(&lane).and_then(|poll| Some(poll.before?.max(poll.served)))
     }
 
     /// How many polls wait.
@@ -124,9 +129,33 @@ impl Drop for Seat<'_> {
         let mut lanes = self.polls.lanes();
         if let Some(poll) = lanes.get_mut(&self.lane) {
             poll.waiting -= 1;
-            if poll.waiting == 0 && poll.served.is_none() {
+            if poll.waiting == 0 && poll.before.is_none() && poll.served == 0 {
                 lanes.remove(&self.lane);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANE: LaneId = LaneId([1; 24]);
+
+    // Seeds 30000026346 and 30000030302: a poller got an event as soon as its commit was synced, and then the append was reported.
+    // A cancellation was told that nobody had seen the event.
+    #[test]
+    fn entry_that_is_served_before_its_append_is_reported_counts_as_served() {
+        let polls = Polls::new(false);
+        polls.serve(LANE, 2);
+        assert_eq!(polls.served(LANE), None, "an earlier process may have served more");
+        polls.appended(LANE, Some(1));
+        polls.appended(LANE, Some(2));
+        polls.appended(LANE, Some(3));
+        assert_eq!(polls.served(LANE), Some(2));
+        polls.serve(LANE, 3);
+        assert_eq!(polls.served(LANE), Some(3));
+        drop(Seat::take(&polls, LANE));
+        assert_eq!(polls.served(LANE), Some(3), "a poll that has ended takes nothing with it");
     }
 }

@@ -190,7 +190,7 @@ impl<R: Rows> Change<'_, R> {
                 let now = lane.paused.as_ref().map_or(self.now, |pause| pause.at.min(self.now));
                 match retry::next(attempts, first_at, now, *wish_ms, failed.chance) {
                     Some(next_at) => lane.trouble = Some(Trouble { next_at, ..trouble }),
-                    None => self.die(lane, failed.seq, DeadLetterReason::Horizon, &trouble, failed.after_dead),
+                    None => self.die(lane, failed.seq, DeadLetterReason::Horizon, &trouble, failed.after_dead)?,
                 }
             }
             AttemptFailure::Away(answer) => {
@@ -209,15 +209,25 @@ impl<R: Rows> Change<'_, R> {
             }
             AttemptFailure::Never(answer, reason) => {
                 trouble.answer = answer.clone();
-                self.die(lane, failed.seq, *reason, &trouble, failed.after_dead);
+                self.die(lane, failed.seq, *reason, &trouble, failed.after_dead)?;
             }
         }
         Ok(())
     }
 
-    // INVARIANT one-end: an event leaves its lane once, acknowledged or dead.
-    fn die(&mut self, lane: &mut Lane, seq: u64, reason: DeadLetterReason, trouble: &Trouble, after: AfterDead) {
-        let Some(entry) = entry_of(self.rows, self.id, seq) else { return };
+    // INVARIANT one-end: an event leaves its lane once, acknowledged or dead. The driver must not take a failure for recorded that
+    // was not, or it tries again at once: rows without the event, such as those of an old primary, are not the ones it saw.
+    fn die(
+        &mut self,
+        lane: &mut Lane,
+        seq: u64,
+        reason: DeadLetterReason,
+        trouble: &Trouble,
+        after: AfterDead,
+    ) -> Result<(), Reply> {
+        let Some(entry) = entry_of(self.rows, self.id, seq) else {
+            return Err(Reply::NotHead { settled: lane.settled });
+        };
         let (first_lane, first_seq) = entry.redrive_of.unwrap_or((self.id, seq));
         let blocks = after == AfterDead::Block && reason != DeadLetterReason::Skipped;
         // An event that dies again was tried in its earlier life, too: the receiver may remember that, or have
@@ -246,6 +256,7 @@ impl<R: Rows> Change<'_, R> {
             lane.blocked = false;
             trim(self.id, lane, &mut self.also);
         }
+        Ok(())
     }
 
     fn skip(&mut self, lane: &mut Lane, seq: u64, by: &str) -> Result<(), Reply> {
@@ -275,8 +286,7 @@ impl<R: Rows> Change<'_, R> {
             answer: ReceiverAnswer::new(None, &format!("skipped by {by}{perhaps}")),
         };
         let trouble = lane.trouble.clone().unwrap_or(nothing);
-        self.die(lane, seq, DeadLetterReason::Skipped, &trouble, AfterDead::Continue);
-        Ok(())
+        self.die(lane, seq, DeadLetterReason::Skipped, &trouble, AfterDead::Continue)
     }
 
     fn resume(&self, lane: &mut Lane) {

@@ -466,13 +466,11 @@ pub(crate) fn cancelled_by(rows: &impl Rows, lane: LaneId, seq: u64) -> Option<&
     marked.map(|cancelled| cancelled.by.as_str()).or_else(|| letter_of(rows, lane, seq)?.cancelled_by.as_deref())
 }
 
-/// How long it may take until another node knows of a pause.
-const PAUSE_HEARD_MS: u64 = 1_000;
-
-// An event published into a paused lane was never tried. One that was there before may be on its way.
+// An event published into a paused lane was never tried. One that was there before may be on its way. Only the dates of one
+// process tell which of the two it is: where nodes share the store, a pause may land long after its date, behind an event of a
+// later date that was sent meanwhile. A lane without a node was driven by a single process, or by none.
 pub(crate) fn came_after_pause(lane: &Lane, published: Millis) -> bool {
-    let heard_ms = if lane.owner.node.is_empty() { 0 } else { PAUSE_HEARD_MS };
-    lane.paused.as_ref().is_some_and(|pause| published > pause.at.plus(heard_ms))
+    lane.owner.node.is_empty() && lane.paused.as_ref().is_some_and(|pause| published > pause.at)
 }
 
 impl row::Record {

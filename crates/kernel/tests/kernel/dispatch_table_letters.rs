@@ -2,7 +2,7 @@
 //! Acts of people on dead letters are in `dispatch_table_redrive`.
 
 use fencepost_kernel::{
-    Reply,
+    Reply, RowKey,
     lane::{self, Act, AfterDead, AttemptFailure, DeadLetterReason, Fate, ReceiverAnswer},
 };
 
@@ -132,6 +132,20 @@ fn an_event_refused_for_good_dies_at_once() {
     let letter = floor.letter(1).unwrap();
     assert_eq!((letter.reason, letter.attempts, letter.at), (DeadLetterReason::TooLarge, 1, floor.world.now));
     assert_eq!(floor.progress(), "1/2");
+}
+
+// Seed 20000034675: a node read an old primary, where the event was not yet. It took the failure for recorded, and sent the event
+// again at once: more than a hundred times a second.
+#[test]
+fn failure_of_an_event_that_is_not_in_the_rows_is_not_taken_for_recorded() {
+    let mut floor = Floor::holding(1);
+    floor.publish("new");
+    floor.ack();
+    let lane = floor.lane();
+    floor.world.lose(RowKey::entry(floor.at, 2));
+    let never = AttemptFailure::Never(ReceiverAnswer::new(None, "2 MB is too much"), DeadLetterReason::TooLarge);
+    assert_eq!(said(&floor.fail(never)), "not_head");
+    assert_eq!((floor.lane(), floor.letter(2)), (lane, None));
 }
 
 #[test]

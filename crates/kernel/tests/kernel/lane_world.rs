@@ -172,8 +172,13 @@ impl Floor {
         self.cancel_as(&format!("cancel-{original}"), original)
     }
 
+    pub fn on_lane(&self, act: Act) -> Command {
+        Command::Lane(lane::Command::Act(Box::new(OnLane { lane: self.at, act })))
+    }
+
     pub fn act(&mut self, act: Act) -> Reply {
-        self.world.run(&Command::Lane(lane::Command::Act(Box::new(OnLane { lane: self.at, act }))))
+        let command = self.on_lane(act);
+        self.world.run(&command)
     }
 
     /// The driver says that the head was received.

@@ -85,6 +85,11 @@ impl World {
         self.commit_also(writes, &Also::default()).is_some()
     }
 
+    /// A row is not there, as for a node that reads an old server.
+    pub fn lose(&mut self, key: RowKey) {
+        self.rows.remove(&key);
+    }
+
     /// What the next decision of the same commit looks at: the writes of this one, but not what it drops.
     pub fn overlay(&mut self, decision: &Decision) {
         assert!(self.commit(&decision.writes), "a decision over these rows cannot be moved");

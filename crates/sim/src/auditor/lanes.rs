@@ -88,6 +88,15 @@ impl<'h> Ledger<'h> {
         })
     }
 
+    /// Whether the node of an attempt could not know of a line: it was declared to read an old primary, since before that line.
+    fn unaware(&self, sending: &Sending, line: usize) -> bool {
+        self.history.old_reads.iter().any(|reads| {
+            reads.node == sending.node
+                && reads.from_line < line
+                && (reads.from_line..=reads.to_line).contains(&sending.began.line)
+        })
+    }
+
     fn left(&self, lane: &str) -> Option<&'h LaneLeft> {
         self.left?.get(lane)
     }

@@ -10,7 +10,7 @@ use fencepost_kernel::{
     merge::Merged,
     row::CommitId,
 };
-use fencepost_store::{Error, Store, Verdict, WriteSet};
+use fencepost_store::{Error, Verdict, WriteSet};
 use tokio::time::timeout;
 
 use super::publisher::{asking, some_event};
@@ -47,7 +47,7 @@ pub(crate) async fn publish_in(client: &mut Client, (run, twin): (usize, &Twin))
     // A user who only publishes does not wait for the node that moves the lane.
     let held = snapshot.held(&set, |kind| kind != Kind::Lane || event.cancels.is_some());
     set.also.held.extend(held);
-    let done = timeout(Duration::from_secs(5), twin.commit(std::slice::from_ref(&set), now)).await;
+    let done = timeout(Duration::from_secs(5), twin.commit_detached(vec![set.clone()], now)).await;
     let done = done.unwrap_or_else(|_| Err(Error::Unknown("no answer".to_owned())));
     let outcome = match done.as_deref() {
         Ok([Verdict::Merged(merged)]) => {

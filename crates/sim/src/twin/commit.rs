@@ -296,6 +296,7 @@ mod tests {
         lane::{Append, Entry, LaneId},
         law::Also,
     };
+    use tokio::time::timeout;
 
     use super::*;
     use crate::{clock::Clocks, faults::Faults, history::History, recorder::Recorder};
@@ -303,9 +304,18 @@ mod tests {
     const LANE: LaneId = LaneId([1; 24]);
 
     async fn open(disk: Disk) -> Arc<Twin> {
+        open_with(Faults::none(), disk).await
+    }
+
+    async fn open_with(faults: Faults, disk: Disk) -> Arc<Twin> {
         let recorder = Recorder::new(Arc::new(Clocks::new(None)), History::default());
         let rng = fastrand::Rng::with_seed(1);
-        Twin::open(disk, Faults::none(), None, rng, recorder.into(), None, true).await.expect("the disk is sound")
+        Twin::open(disk, faults, None, rng, recorder.into(), None, true).await.expect("the disk is sound")
+    }
+
+    async fn entries(twin: &Twin) -> Vec<(u64, u64)> {
+        let page = twin.scan(Kind::Entry, None, 9).await.expect("nothing goes wrong here");
+        page.iter().map(|(key, row)| (key.place().1, row.revision.0)).collect()
     }
 
     fn appended(seq: u64) -> Verdict {
@@ -339,10 +349,21 @@ mod tests {
         assert_eq!(verdicts, [appended(1), appended(2), Verdict::Applied]);
         twin.commit(&[publish(3, vec![RowKey::entry(LANE, 1)])], Millis(2)).await.expect("nor here");
         let twin = open(twin.crash()).await;
-        let page = twin.scan(fencepost_kernel::key::Kind::Entry, None, 9).await.expect("nor here");
-        let found: Vec<_> = page.iter().map(|(key, row)| (key.place().1, row.revision.0)).collect();
-        assert_eq!(found, [(2, 2), (3, 3)]);
+        assert_eq!(entries(&twin).await, [(2, 2), (3, 3)]);
         let next = twin.commit(&[publish(4, Vec::new())], Millis(3)).await.expect("nor here");
         assert_eq!(next, [appended(4)]);
+    }
+
+    // Seeds 12000026837 and 12000027255: a user stopped waiting in the middle of a sync, and the journal kept what no reader saw.
+    // The next event got the same position, and after a crash the user's event was sealed and in no lane.
+    #[tokio::test(start_paused = true)]
+    async fn commit_is_finished_although_its_client_has_stopped_waiting() {
+        let twin = open_with(Faults { sync_ms_max: 1_000, ..Faults::none() }, Disk::default()).await;
+        let given_up = twin.commit_detached(vec![publish(1, Vec::new())], Millis(1));
+        assert!(timeout(Duration::from_millis(1), given_up).await.is_err(), "the sync takes longer");
+        let next = twin.commit(&[publish(2, Vec::new())], Millis(2)).await.expect("nothing goes wrong here");
+        assert_eq!(next, [appended(2)]);
+        let twin = open(twin.crash()).await;
+        assert_eq!(entries(&twin).await, [(1, 1), (2, 2)]);
     }
 }

@@ -162,13 +162,6 @@ impl Door {
         self.gate.opened().await;
         answer
     }
-
-    // A node that dies on the way there never asked; one that dies later has asked, and the store does it all the same.
-    async fn hand_over(&self, sets: Vec<WriteSet>, now: Millis) -> Result<Vec<Verdict>, Error> {
-        let twin = self.twin.clone();
-        let done = tokio::spawn(async move { twin.commit(&sets, now).await });
-        done.await.unwrap_or_else(|_| Err(Error::Unknown("the store is gone".to_owned())))
-    }
 }
 
 /// Whether a door's reads from an old primary begin or end.
@@ -247,7 +240,8 @@ impl Store for Door {
                 self.twin.recorder.count("commit_hung", format_args!("{wait_ms} ms"));
                 sleep(Duration::from_millis(wait_ms)).await;
             }
-            let verdicts = self.there_and_back(self.hand_over(sets.to_vec(), now)).await;
+            // A node that dies on the way there never asked; one that dies later has asked, and the store does it all the same.
+            let verdicts = self.there_and_back(self.twin.commit_detached(sets.to_vec(), now)).await;
             self.hear_time();
             let verdicts = verdicts?;
             if late && verdicts.contains(&Verdict::Moved) {
@@ -282,7 +276,11 @@ impl Store for Door {
     }
 
     fn sweep(&self, now: Millis, limit: usize) -> BoxFuture<'_, Result<Option<usize>, Error>> {
-        Box::pin(self.there_and_back(self.twin.sweep(now, limit)))
+        Box::pin(self.there_and_back(async move {
+            let twin = self.twin.clone();
+            let swept = tokio::spawn(async move { twin.sweep(now, limit).await });
+            swept.await.unwrap_or_else(|_| Err(Error::Unknown("the store is gone".to_owned())))
+        }))
     }
 
     fn drive(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -16,20 +16,22 @@ const DAY_MS: u64 = 24 * 3_600_000;
 pub(super) fn judge(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation>) {
     in_order(ledger, lane, found);
     one_at_a_time(ledger, lane, found);
-    pauses(lane, found);
+    pauses(ledger, lane, found);
     waits(lane, found);
 }
 
 fn in_order(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation>) {
-    let mut last = 0;
+    let (mut last, mut last_line) = (0, 0);
     for (place, sending) in &lane.sendings {
         if !sending.intact {
             found.push(report("intact", *place, sending, "it arrived with other bytes"));
         }
-        if sending.seq < last {
+        if sending.seq < last && !ledger.unaware(sending, last_line) {
             found.push(report("acked-again", *place, sending, format_args!("{last} had been sent")));
         }
-        last = last.max(sending.seq);
+        if sending.seq > last {
+            (last, last_line) = (sending.seq, sending.began.line);
+        }
         let ended = |seq: u64| {
             let mut sendings = lane.sendings.iter();
             sendings.any(|(_, other)| other.seq == seq && acknowledged_before(other, sending.began.line))
@@ -58,8 +60,9 @@ fn one_at_a_time(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation
     }
 }
 
-// Once a pause is acknowledged, at most what a node had taken up by then still leaves.
-fn pauses(lane: &Lane<'_>, found: &mut Vec<Violation>) {
+// Once a pause is acknowledged, at most what a node had taken up by then still leaves. A node that was declared to read from an
+// old primary does not know of a pause since the failover, until it reads from the new one.
+fn pauses(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation>) {
     let resumes = || lane.ops.iter().filter(|asked| asked.op.ask == LaneAsk::Resume && asked.perhaps_done());
     for pause in lane.ops.iter().filter(|asked| asked.op.ask == LaneAsk::Pause && asked.done()) {
         let Some(closed) = pause.op.closed else { continue };
@@ -69,8 +72,9 @@ fn pauses(lane: &Lane<'_>, found: &mut Vec<Violation>) {
         }
         let until = resumes().map(|resume| resume.op.invoked.line).filter(|line| *line > closed.line).min();
         let within = |line: usize| closed.line < line && until.is_none_or(|until| line < until);
-        let during: Vec<&(usize, &Sending)> =
-            lane.sendings.iter().filter(|(_, sending)| within(sending.began.line)).collect();
+        let aware = |sending: &Sending| !ledger.unaware(sending, closed.line);
+        let sendings = lane.sendings.iter().filter(|(_, sending)| within(sending.began.line) && aware(sending));
+        let during: Vec<&(usize, &Sending)> = sendings.collect();
         let second = during
             .iter()
             .enumerate()

@@ -3,7 +3,7 @@
 use super::{Asked, Ledger, acknowledged_before};
 use crate::{
     auditor::Violation,
-    history::lanes::{LaneAnswer, LaneAsk, Said},
+    history::lanes::{LaneAnswer, LaneAsk, Said, Sending},
 };
 
 pub(super) fn judge(ledger: &Ledger<'_>, found: &mut Vec<Violation>) {
@@ -46,11 +46,22 @@ fn true_once(ledger: &Ledger<'_>, asked: Asked<'_>, original: &str, told: &str) 
         "delivered" => {
             sendings().any(|sending| acknowledged_before(sending, to)) || pages().any(|page| page.op.invoked.line < to)
         }
+        // Its last attempt was not taken; or a person had skipped it while that was under way: then the person has the last word.
         "dead" => {
-            sendings().all(|sending| sending.said != Some(Said::Yes) || !sending.redrive) || ledger.left.is_none()
+            let known = sendings().filter(|sending| sending.began.line < to && !ledger.unaware(sending, to));
+            let last = known.max_by_key(|sending| sending.began.line);
+            let taken = last.filter(|sending| sending.said == Some(Said::Yes));
+            taken.is_none_or(|sending| skipped(ledger, sending, to)) || ledger.left.is_none()
         }
         _ => false,
     }
+}
+
+// Whether a person may have given up the position of an attempt before a line.
+fn skipped(ledger: &Ledger<'_>, sending: &Sending, line: usize) -> bool {
+    let Some(lane) = ledger.lanes.get(sending.lane.as_str()) else { return false };
+    let skips = |asked: &&Asked<'_>| asked.op.ask == LaneAsk::Skip { seq: sending.seq };
+    lane.ops.iter().filter(skips).any(|asked| asked.perhaps_done() && asked.op.invoked.line < line)
 }
 
 fn redrives(lane: &super::Lane<'_>, original: &str) -> bool {
