@@ -316,12 +316,13 @@ mod tests {
         let limits = EngineLimits { first_commit_id: Some(1), ..EngineLimits::default() };
         let engine = Engine::new(Arc::new(Memory::new()), clocks.clone(), limits, Box::new(()), None).await;
         let (engine, _) = engine.expect("an engine");
-        let node = Node { number: 0, engine, lanes: None, death: Arc::default() };
+        let node = Node { number: 0, engine, lanes: None, items: None, death: Arc::default() };
         let mut rng = fastrand::Rng::with_seed(1);
         let network = Network {
             live: Some(Live { run: 0, nodes: vec![node.clone()], shared: None }).into(),
             town: Town::draw(&mut rng).into(),
             lanes: None,
+            items: None,
             faults: Faults::none(),
             plant: None,
             recorder: Recorder::new(clocks, History::default()).into(),

@@ -99,11 +99,11 @@ pub struct Put {
 #[derive(Clone, Debug)]
 pub struct ItemReference {
     pub item: ItemId,
-    /// What is said of it where it is missing.
+    /// The entry in the list of missing items, where it is missing.
     pub missing: Missing,
 }
 
-/// What is wrong with an item.
+/// A fault of an item.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ItemFault {
     /// A JSON pointer into the item.

@@ -179,7 +179,7 @@ pub struct StayEnd {
     pub expires: Millis,
 }
 
-/// What ended a stay in quarantine.
+/// The act that ended a stay in quarantine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StayOutcome {
     /// The item was sent again and accepted.

@@ -44,9 +44,9 @@ fn footprint_of_put(put: &Put, add: &mut impl FnMut(RowKey)) {
     put.references.iter().for_each(|reference| add(RowKey::item(reference.item)));
 }
 
-/// What an item's row says of the rows beside it. Those of a quarantine are looked at only where there may be one.
+/// Names the rows that an item's row leads to. Those of a quarantine are looked at only where there may be one.
 pub(super) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
-    // What is active now may not be any more when a later change of the same command refers to it.
+    // An item that is active now may be retired before a later change of the same command refers to it.
     let retired: BTreeSet<ItemId> = submit.changes.iter().filter_map(retired_by).collect();
     let mut changed: BTreeMap<ItemId, u64> = BTreeMap::new();
     for change in &submit.changes {
@@ -110,7 +110,7 @@ pub(super) fn submit(submit: &Submit, rows: &impl Rows, now: Millis) -> Decision
     decision
 }
 
-// What became of the items, for a person who asks what a request did.
+// Counts the verdicts, for a person who asks what a request did.
 fn summary(submit: &Submit, verdicts: &[ChangeVerdict]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for verdict in verdicts {

@@ -90,7 +90,7 @@ impl World {
         self.rows.remove(&key);
     }
 
-    /// What the next decision of the same commit looks at: the writes of this one, but not what it drops.
+    /// Shows the writes of a decision, but not its drops, to the next decision of the same commit.
     pub fn overlay(&mut self, decision: &Decision) {
         assert!(self.commit(&decision.writes), "a decision over these rows cannot be moved");
     }

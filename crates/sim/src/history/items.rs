@@ -16,7 +16,7 @@ pub use text::{read_lines, tag_of, write_line};
 pub struct SentVersion {
     /// A number, or a text such as `1.7.0`.
     pub form: VersionForm,
-    /// What orders it among those of its form.
+    /// Its place among those of its form.
     pub rank: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct SentItem {
 pub enum ItemAsk {
     /// To take these items, of one collection.
     Send(Vec<SentItem>),
-    /// What would become of these.
+    /// A dry run of these.
     Try(Vec<SentItem>),
     /// To make an item count no more.
     Delete {
@@ -111,7 +111,7 @@ pub struct VerdictLine {
     pub name: String,
     /// The tag of its content; none where the change has no content.
     pub tag: Option<u64>,
-    /// What became of it.
+    /// The result.
     pub verdict: ItemVerdict,
 }
 

@@ -14,7 +14,7 @@ use fencepost::{
 use fencepost_kernel::{
     Reply, Tenant,
     fence::{self, State, body::Body},
-    item::{self, Change, ItemId, QuarantineId, Retirement, Submit, ChangeVerdict},
+    item::{self, Change, ChangeVerdict, ItemId, QuarantineId, Retirement, Submit},
     json::{self, Value},
     key::Kind,
 };
@@ -184,7 +184,9 @@ fn line(submit: &Submit, change: &Change, verdict: &ChangeVerdict) -> VerdictLin
             missing: unresolved.iter().map(left::missing).collect(),
         },
         ChangeVerdict::Rejected(_) => ItemVerdict::Rejected,
-        ChangeVerdict::Retired { replay, withdrawn, .. } => ItemVerdict::Retired { replay: *replay, withdrawn: *withdrawn },
+        ChangeVerdict::Retired { replay, withdrawn, .. } => {
+            ItemVerdict::Retired { replay: *replay, withdrawn: *withdrawn }
+        }
         ChangeVerdict::AlreadyResolved { .. } => ItemVerdict::AlreadyResolved,
     };
     let name = format!("{collection}/{}", change.source_id().unwrap_or_default());

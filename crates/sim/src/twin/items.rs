@@ -81,7 +81,7 @@ fn unreleased(set: &WriteSet) -> WriteSet {
     })
 }
 
-// What another item waits for is not compared, and not marked where there was no row: one that arrives in that moment never
+// A row that another item waits for is not compared, and not marked where it was absent: one that arrives in that moment never
 // hears of who waits.
 async fn unseen(sets: &[WriteSet], before: &Memory) -> Result<Vec<WriteSet>, Error> {
     let (steps, mut sets) = (Memory::clone(before), sets.to_vec());

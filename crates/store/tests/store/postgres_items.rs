@@ -15,7 +15,7 @@ use futures::executor::block_on;
 
 use super::postgres_rig::{NOW, Rig};
 
-// What `jsonb` refuses: NUL, and a number with a large exponent. An escaped backslash before `u0000` is no NUL.
+// `jsonb` refuses NUL, and a number with a large exponent. An escaped backslash before `u0000` is no NUL.
 const ODD: &str = r#"{"id":"A-1","note":"a\u0000b \\u0000 \\\u0000","mass":1e999999,"y":"ü"}"#;
 
 fn sent(at: u64) -> Sent {

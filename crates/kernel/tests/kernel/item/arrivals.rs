@@ -4,7 +4,7 @@ use fencepost_kernel::RowKey;
 
 use super::desk::{Case, Desk, id_of};
 
-/// What was asked before, the command, and whether `b` has an arrival after it.
+/// Whether `b` has an arrival after a command, and after those asked before it.
 fn arrives(auto_release: bool, before: &str, command: &str) -> bool {
     let mut desk = if auto_release { Desk::releasing(before) } else { Desk::after(before) };
     let now = desk.world.now;
@@ -30,7 +30,7 @@ fn arrival_is_written_when_a_wanted_item_becomes_active_and_releases_are_automat
         ("a@1 needs b", "b@1"),
         ("a@1 needs b", "b"),
         ("a@1 needs b", "c@1 + b@1"),
-        // What is missing comes later in the same command.
+        // The missing item comes later in the same command.
         ("", "a@1 needs b + b@1"),
         ("b@1; delete b; a@1 needs b", "b@2"),
         ("b@1; unlist b; a@1 needs b", "b@1"),

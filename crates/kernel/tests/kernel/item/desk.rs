@@ -68,7 +68,7 @@ fn retire(name: &str, cause: Retirement) -> Change {
     Change::Retire { item: id_of(name), source_id: parts(name).1.to_owned(), cause }
 }
 
-/// What every test's answer is: the words of the verdicts.
+/// The answer in every test: the words of the verdicts.
 fn answer(_: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
     verdicts.iter().map(ChangeVerdict::status).collect::<Vec<_>>().join(" ").into()
 }

@@ -1,4 +1,4 @@
-//! What partners are promised of their items, in plain maps: one item at a time, with no rows, revisions or loading.
+//! The promises to partners about their items, in plain maps: one item at a time, with no rows, revisions or loading.
 //! Shares no code with the rules. Judged against them by `play`.
 
 use std::collections::BTreeMap;

@@ -107,7 +107,7 @@ fn versioned(needs: impl Fn(Name, u8) -> Vec<Name> + 'static) -> impl Strategy<V
     })
 }
 
-/// What each of the items needs: for each, whatever its version.
+/// The items that each item needs, at any version.
 fn fixed_needs() -> impl Strategy<Value = Vec<Vec<Name>>> {
     proptest::collection::vec(proptest::collection::vec(names(), 0..3), NAMES.len())
 }

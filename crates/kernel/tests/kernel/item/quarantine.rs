@@ -157,7 +157,7 @@ fn released_item_is_accepted_when_its_references_are_there_and_stays_when_not() 
         ),
         ("a@3 needs b", "release a@3 needs b", "QUARANTINED for b", "none, open 3 for b"),
         ("a@3 needs b&c; b@1", "release a@3 needs b&c", "QUARANTINED for c", "none, open 3 for c"),
-        // What was there has gone since.
+        // The reference was there, and has gone since.
         ("c@1; a@3 needs b&c; b@1; delete c", "release a@3 needs b&c", "QUARANTINED for c", "none, open 3 for c"),
         ("a@3 needs b; a@2; b@1", "release a@3 needs b", "ACCEPTED", "3 after 2, 3 released"),
         ("a@3 needs b; b@1", "release a@3 needs b + release a@3 needs b", "ACCEPTED + RESOLVED", "3, 3 released"),

@@ -24,7 +24,7 @@ fn item_that_is_retired_already_is_answered_as_such_and_stays_as_it_is() {
         ("a@3; delete a", "delete a", "INACTIVE again"),
         ("a@3; cancel a", "cancel a", "CANCELLED again"),
         ("a@3; unlist a", "unlist a", "INACTIVE again"),
-        // What its sender said counts more than its absence from a list.
+        // Its sender's word counts more than its absence from a list.
         ("a@3; delete a", "unlist a", "INACTIVE again"),
     ]);
 }

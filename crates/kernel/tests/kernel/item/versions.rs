@@ -1,4 +1,4 @@
-//! What becomes of an item that is sent, by the versions that are known of it; and its history.
+//! Verdicts on an item that is sent, by the versions that are known of it; and its history.
 
 use fencepost_kernel::{
     RowKey,

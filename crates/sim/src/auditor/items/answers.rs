@@ -73,7 +73,7 @@ fn kept(book: &Book<'_>, key: &str, one: Asked<'_>, found: &mut Vec<Violation>) 
     }
 }
 
-// What was only tried is nowhere.
+// A dry run leaves nothing behind.
 fn dry_runs(book: &Book<'_>, found: &mut Vec<Violation>) {
     let Some(left) = book.left else { return };
     let mut tags: BTreeMap<u64, bool> = BTreeMap::new();

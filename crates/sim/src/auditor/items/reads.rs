@@ -1,4 +1,4 @@
-//! What a partner reads of an item: everything that was acknowledged before, nothing that was never there, and never less than
+//! Reads of an item by its partner: everything that was acknowledged before, nothing that was never there, and never less than
 //! was read before.
 
 use super::{Asked, Book, full_name};

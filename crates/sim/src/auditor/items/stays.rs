@@ -119,7 +119,7 @@ fn missed(book: &Book<'_>, name: &str, stay: &StayLeft) -> bool {
     book.auto_release.contains(tenant) && name.starts_with(tenant) && item.refs.iter().all(is_active)
 }
 
-// What is missing knows who waits for it, and nobody else.
+// A missing item has a row for each item that waits for it, and no other.
 fn waiting(left: &ItemsLeft, found: &mut Vec<Violation>) {
     let open = left.stays.iter().filter(|(_, stay)| stay.resolved.is_none());
     let expected = open.flat_map(|(name, stay)| stay.missing.iter().map(|missing| (missing.clone(), name.clone())));

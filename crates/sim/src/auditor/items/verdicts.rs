@@ -56,7 +56,7 @@ pub(super) fn judge(book: &Book<'_>, found: &mut Vec<Violation>) {
     released(book, found);
 }
 
-// What left quarantine had all that it refers to.
+// An item that left quarantine had all that it refers to.
 fn released(book: &Book<'_>, found: &mut Vec<Violation>) {
     for (name, life) in &book.lives {
         for event in life.events.iter().filter(|event| event.active && event.by.is_none()) {

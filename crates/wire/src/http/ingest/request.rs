@@ -1,4 +1,4 @@
-//! What a request of a partner says beside its items: its id, its mode, and what is compared when the id comes again.
+//! Reads what a partner's request says beside its items: its id, its mode, and what is compared when the id comes again.
 //! Never looks into an item. Called by the routes beside it.
 
 use std::sync::Arc;
