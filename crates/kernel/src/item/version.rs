@@ -79,7 +79,7 @@ fn moment(text: &str) -> Option<i128> {
     rfc3339_nanos(text)
 }
 
-/// The parts of a dotted version. What follows a `+` orders nothing.
+/// The parts of a dotted version. The text after a `+` orders nothing.
 struct Dotted<'t> {
     numbers: &'t str,
     /// Empty for a release.

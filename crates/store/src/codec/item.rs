@@ -1,5 +1,5 @@
 //! The stored forms of the rows about items: item, replaced version, quarantine, waiting item and arrival. They came with
-//! format 6. What a store reads without the rest, when a row expires and when it is due, comes first.
+//! format 6. The times that a store reads without the rest come first: when a row expires, and when it is due.
 //! Never reads an item's content: long content is packed where that pays, all other is shared with the row it came from.
 //! Called only by the codec.
 
