@@ -142,7 +142,7 @@ fn kinds_keep_their_stored_numbers() {
     use Kind::*;
     let first = [Fence, VersionHead, AgainHead, Alias, Trace, Transport, Lane];
     let then = [Tail, Entry, DeadLetter, Cancelled, LaneNotice, Counter, Audit];
-    let kinds = [&first[..], &then, &[Quarantine, Waiting, Item, ItemVersion, Arrival]].concat();
+    let kinds = [&first[..], &then, &[Item, ItemVersion, Quarantine, Waiting, Arrival]].concat();
     assert_eq!(Kind::ALL[..], kinds);
     for (number, kind) in kinds.iter().enumerate() {
         assert_eq!(*kind as usize, number + 1);
