@@ -116,12 +116,46 @@ fn five_thousand_items_are_taken_and_one_more_is_too_many() {
 fn four_mebibytes_are_taken_and_one_byte_more_is_too_much() {
     let server = dev();
     let sized = |bytes: usize| {
-        let frame = body(&[json!({"source_id": "EA", "name": ""})]);
-        frame.replace("\"name\":\"\"", &format!("\"name\":\"{}\"", "x".repeat(bytes - frame.len())))
+        let frame = body(&[json!({"source_id": "EA", "name": "each"})]).replacen('{', "{\"pad\":\"\",", 1);
+        frame.replacen("\"pad\":\"\"", &format!("\"pad\":\"{}\"", "x".repeat(bytes - frame.len())), 1)
     };
     Sender::acme(&server).post("master/uoms", "cid-1", sized((4 << 20) + 1)).problem(413, "too-large");
     let taken = Sender::acme(&server).post("master/uoms", "cid-1", sized(4 << 20));
     assert_eq!(taken.ok(200)["summary"]["accepted"], 1);
+}
+
+#[test]
+fn item_of_more_than_256_kibibytes_is_rejected_and_its_neighbours_are_not() {
+    let server = dev();
+    let long = "x".repeat(256 << 10);
+    let items = [json!({"source_id": "EA", "name": long}), json!({"source_id": "CS", "name": "case"})];
+    let answer = Sender::acme(&server).post("master/uoms", "cid-1", body(&items)).ok(200);
+    assert_eq!(answer["summary"], json!({"accepted": 1, "replay": 0, "quarantined": 0, "rejected": 1}));
+    let reason = answer["results"][0]["reasons"][0]["message"].as_str().unwrap().to_owned();
+    assert!(reason.contains("262144 are allowed"), "{reason}");
+}
+
+#[test]
+fn request_whose_items_refer_to_others_too_often_is_too_large() {
+    let server = dev();
+    let components: Vec<_> = (0..999).map(|number| json!({"sku": format!("S{number}"), "qty": 1})).collect();
+    let bom = |number: usize| json!({"source_id": format!("B{number}"), "parent_sku": "P", "components": components});
+    let boms: Vec<_> = (0..21).map(bom).collect();
+    Sender::acme(&server).post("master/boms", "cid-1", body(&boms)).problem(413, "too-large");
+    let answer = Sender::acme(&server).post("master/boms", "cid-1", body(&boms[..2])).ok(200);
+    assert_eq!(answer["summary"]["quarantined"], 2);
+}
+
+#[test]
+fn empty_dry_run_is_refused_instead_of_taken_for_none() {
+    let server = dev();
+    let items = body(&[json!({"source_id": "EA", "name": "each"})]);
+    for query in ["dry_run", "dry_run="] {
+        Sender::acme(&server)
+            .post(&format!("master/uoms?{query}"), "cid-1", items.clone())
+            .problem(400, "malformed-request");
+    }
+    Sender::acme(&server).get("master/uoms/EA").problem(404, "unknown-item");
 }
 
 #[test]
