@@ -31,6 +31,8 @@ const DRAIN_S_MIN: u32 = 70;
 const DRAIN_S_MAX: u32 = 600;
 /// A lane that has not moved for so long does not move by itself: nodes have looked at it since.
 const STILL_S: u32 = 40;
+/// The same for the lane of a receiver that is down for good: each of its events dies a day after its first attempt.
+const STILL_HOURS: u32 = 30;
 
 struct World {
     clocks: Arc<Clocks>,
@@ -165,7 +167,8 @@ impl World {
         let recorder = self.network.recorder.clone();
         lanes.days_begin();
         let hours = self.rng.u32(30..60);
-        for hour in 0..hours + 24 * 12 {
+        let (mut settled, mut moved) = (0, 0);
+        for hour in 0.. {
             if hour == hours {
                 lanes.heal();
             }
@@ -190,8 +193,12 @@ impl World {
             sleep(Duration::from_millis(3_600_000 - wait_ms)).await;
             let Ok(rows) = nodes.twin.snapshot().await else { return };
             let left = lanes.left(&rows);
-            let settled = left.values().all(|lane| lane.polled || lane.settled == lane.tail);
-            if hour > hours && (settled || hour + 1 == hours + 24 * 12) {
+            let now: u64 = left.values().map(|lane| lane.settled).sum();
+            if now != settled {
+                (settled, moved) = (now, hour);
+            }
+            let is_empty = left.values().all(|lane| lane.polled || lane.settled == lane.tail);
+            if hour > hours && (is_empty || hour >= hours.max(moved) + STILL_HOURS) {
                 recorder.tally("days");
                 recorder.lanes_left(left, true);
                 break;

@@ -68,7 +68,7 @@ parts! {
 
 /// Seeds beyond those above that once broke a promise; step by step their stories are told in `dates` and `batches`.
 /// The generator has changed since, so that a seed no longer lives the same history: it is the stories that stay.
-const ONCE_BROKEN: [u64; 35] = [
+const ONCE_BROKEN: [u64; 36] = [
     // lost-claim: a renewal that was decided before its fence expired landed after its holder had been refused.
     305_123,
     // in-doubt: a renewal whose rows were read slowly was dated before another that it was written over.
@@ -127,6 +127,8 @@ const ONCE_BROKEN: [u64; 35] = [
     20_000_100_689,
     // one-end: a node that read an old primary did not know of a death either, and sent the event once more.
     30_000_268_172,
+    // stuck-lane: a receiver was down for good, each of its events died after a day, and the world ended before the last.
+    16_406,
 ];
 
 #[test]
