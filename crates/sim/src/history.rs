@@ -286,8 +286,10 @@ pub struct OutsideEffect {
 /// Everything that happened in one world.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// As text, one event a line.
+    /// As text, one event a line; without `with_text`, lines are counted and stay empty.
     pub lines: Vec<String>,
+    /// Whether a reader wants the text, which takes a tenth of a world's time.
+    pub with_text: bool,
     /// Every request.
     pub ops: Vec<Op>,
     /// Every list of doubts that was shown.

@@ -51,6 +51,7 @@ const DAY_MS: u64 = 24 * 3_600_000;
 pub(crate) struct Lanes {
     clocks: Arc<Clocks>,
     warehouses: Vec<Warehouse>,
+    names: Vec<(LaneId, String)>,
     forecast: Mutex<Forecast>,
     events: Mutex<Vec<Event>>,
     scope: Arc<Scope>,
@@ -64,6 +65,12 @@ struct Warehouse {
     name: String,
     polled: bool,
     block: bool,
+}
+
+impl Warehouse {
+    fn lane(&self) -> LanePurpose {
+        if self.polled { LanePurpose::executor(EXECUTOR) } else { LanePurpose::warehouse(&self.name) }
+    }
 }
 
 /// Something that was to be published, whether it was or not.
@@ -80,11 +87,14 @@ impl Lanes {
         let warehouse =
             |number| Warehouse { name: format!("w{number}"), polled: rng.u8(0..4) == 0, block: rng.u8(0..3) == 0 };
         let warehouses: Vec<Warehouse> = (0..count).map(warehouse).collect();
+        let names = warehouses.iter().map(Warehouse::lane);
+        let names = names.map(|place| (place.lane(&planner()), place.name(&planner()))).collect();
         let scope = Scope { retain_ms: 30 * DAY_MS, ..Scope::new(SCOPE, ["correlation_id"]) };
         Self {
             clocks,
             forecast: Mutex::new(Forecast::draw(count, rng.fork())),
             warehouses,
+            names,
             events: Mutex::default(),
             scope: scope.into(),
             vault: Vault::fixed([7; 32]).into(),
@@ -134,10 +144,7 @@ impl Lanes {
     }
 
     fn place(&self, warehouse: usize) -> LanePurpose {
-        match &self.warehouses[warehouse] {
-            Warehouse { polled: true, .. } => LanePurpose::executor(EXECUTOR),
-            Warehouse { name, .. } => LanePurpose::warehouse(name),
-        }
+        self.warehouses[warehouse].lane()
     }
 
     fn some_lane(&self, rng: &mut fastrand::Rng) -> LanePurpose {
@@ -146,9 +153,8 @@ impl Lanes {
 
     /// The name of a lane of this world.
     fn lane_name(&self, lane: LaneId) -> String {
-        let mut places = (0..self.warehouses.len()).map(|warehouse| self.place(warehouse));
-        let place = places.find(|place| place.lane(&planner()) == lane);
-        place.map_or_else(|| "foreign".to_owned(), |place| place.name(&planner()))
+        let known = self.names.iter().find(|(id, _)| *id == lane);
+        known.map_or_else(|| "foreign".to_owned(), |(_, name)| name.clone())
     }
 
     fn publication(&self, event: &Event, body: u8) -> Publication {

@@ -37,7 +37,15 @@ pub struct Run {
 
 /// Lives one seed and judges it. Two runs of a seed are the same to the byte.
 pub fn run(seed: u64, plant: Option<Plant>) -> Result<Run, std::io::Error> {
-    let history = world::live(seed, plant)?;
+    judged(seed, world::live(seed, plant, false)?)
+}
+
+/// The same, and keeps its history as text.
+pub fn run_with_text(seed: u64, plant: Option<Plant>) -> Result<Run, std::io::Error> {
+    judged(seed, world::live(seed, plant, true)?)
+}
+
+fn judged(seed: u64, history: History) -> Result<Run, std::io::Error> {
     let violations = auditor::judge(&history);
     Ok(Run { seed, history, violations })
 }

@@ -4,7 +4,11 @@
 use std::{collections::BTreeMap, process::ExitCode};
 
 use clap::Parser;
-use fencepost_sim::{plant::Plant, run};
+use fencepost_sim::{plant::Plant, run, run_with_text};
+
+// A world is many small allocations.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Lives seeded worlds and judges them.
 #[derive(Parser)]
@@ -31,7 +35,7 @@ fn main() -> Result<ExitCode, std::io::Error> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let (mut lived, mut failed) = (0, 0);
     for seed in seeds {
-        let run = run(seed, options.plant)?;
+        let run = if options.seed.is_some() { run_with_text } else { run }(seed, options.plant)?;
         if options.seed.is_some() {
             run.history.lines.iter().for_each(|line| println!("{line}"));
         }

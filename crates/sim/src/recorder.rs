@@ -237,7 +237,8 @@ impl Recorder {
     fn line(&self, history: &mut History, text: impl Display) -> HistoryStamp {
         let at = self.clocks.store_ms();
         let line = history.lines.len();
-        history.lines.push(format!("{line:05} +{:06} t={at} {text}", self.clocks.elapsed_ms()));
+        let text = history.with_text.then(|| format!("{line:05} +{:06} t={at} {text}", self.clocks.elapsed_ms()));
+        history.lines.push(text.unwrap_or_default());
         HistoryStamp { line, at }
     }
 

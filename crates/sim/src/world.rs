@@ -44,7 +44,7 @@ struct World {
     time: Time,
 }
 
-pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::Error> {
+pub(crate) fn live(seed: u64, plant: Option<Plant>, with_text: bool) -> Result<History, std::io::Error> {
     // The driver draws its jitter from the thread's generator.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
@@ -60,7 +60,7 @@ pub(crate) fn live(seed: u64, plant: Option<Plant>) -> Result<History, std::io::
             standby_lags: rng.u8(0..4) == 0,
             reads_linger: rng.bool(),
         };
-        let history = History { rules: town.rules(), skew_ms: time.skew_ms, ..History::default() };
+        let history = History { rules: town.rules(), skew_ms: time.skew_ms, with_text, ..History::default() };
         let recorder = Arc::new(Recorder::new(clocks.clone(), history));
         recorder.note(format_args!("seed {seed} plant {plant:?} {faults:?} {time:?} {:?}", town.rules()));
         if town.single_rows {

@@ -11,7 +11,7 @@ mod sim {
 
 use std::collections::BTreeMap;
 
-use fencepost_sim::{coverage::expected, plant::Plant, run};
+use fencepost_sim::{coverage::expected, plant::Plant, run, run_with_text};
 
 const PARTS: u64 = 8;
 /// A planted bug must show within this many seeds.
@@ -268,7 +268,7 @@ fn dead_letter_before_its_24_hours_is_caught() {
 #[test]
 fn two_runs_of_a_seed_are_the_same_to_the_byte() {
     for seed in 0..100 {
-        let [first, second] = [(); 2].map(|()| run(seed, None).expect("a runtime"));
+        let [first, second] = [(); 2].map(|()| run_with_text(seed, None).expect("a runtime"));
         for (one, other) in first.history.lines.iter().zip(&second.history.lines) {
             assert_eq!(one, other, "seed {seed}");
         }
@@ -279,6 +279,6 @@ fn two_runs_of_a_seed_are_the_same_to_the_byte() {
 
 #[test]
 fn two_seeds_are_two_worlds() {
-    let [first, second] = [1, 2].map(|seed| run(seed, None).expect("a runtime"));
+    let [first, second] = [1, 2].map(|seed| run_with_text(seed, None).expect("a runtime"));
     assert_ne!(first.history.lines[1..], second.history.lines[1..]);
 }
