@@ -1,7 +1,9 @@
 //! The order in which events leave a lane: the next one only once the one before it has ended, and never back.
 //! Judged by the order of lines, as receivers saw it; by times only how long a failed event must wait.
 
-use super::{Asked, Lane, Ledger, acknowledged_before, died, report};
+use std::collections::HashMap;
+
+use super::{Asked, Lane, Ledger, died, report};
 use crate::{
     auditor::Violation,
     history::lanes::{LaneAsk, LaneOutcome, Said, Sending},
@@ -22,6 +24,14 @@ pub(super) fn judge(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violat
 
 fn in_order(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation>) {
     let (mut last, mut last_line) = (0, 0);
+    // The first line in which each event was known to be received.
+    let mut received: HashMap<u64, usize> = HashMap::new();
+    for (_, sending) in &lane.sendings {
+        if let (Some(Said::Yes), Some(ended)) = (sending.said, sending.ended) {
+            let line = received.entry(sending.seq).or_insert(ended.line);
+            *line = ended.line.min(*line);
+        }
+    }
     for (place, sending) in &lane.sendings {
         if !sending.intact {
             found.push(report("intact", *place, sending, "it arrived with other bytes"));
@@ -32,10 +42,7 @@ fn in_order(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation>) {
         if sending.seq > last {
             (last, last_line) = (sending.seq, sending.began.line);
         }
-        let ended = |seq: u64| {
-            let mut sendings = lane.sendings.iter();
-            sendings.any(|(_, other)| other.seq == seq && acknowledged_before(other, sending.began.line))
-        };
+        let ended = |seq: u64| received.get(&seq).is_some_and(|line| *line < sending.began.line);
         // A death is only certain to be known where all letters are.
         let gap = (1..sending.seq).find(|seq| !ended(*seq) && (lane.left.is_none() || !died(ledger, lane.name, *seq)));
         if let Some(gap) = gap.filter(|_| ledger.left.is_some()) {
@@ -50,9 +57,9 @@ fn one_at_a_time(ledger: &Ledger<'_>, lane: &Lane<'_>, found: &mut Vec<Violation
     for (number, (place, later)) in lane.sendings.iter().enumerate() {
         let clash = lane.sendings[..number].iter().find(|(_, earlier)| {
             let overlaps = earlier.ended.is_none_or(|ended| ended.line > later.began.line);
-            let dead = lanes.node_ends.get(&earlier.node).is_some_and(|line| *line < later.began.line);
-            let same = earlier.node == later.node;
-            overlaps && earlier.node.0 == later.node.0 && !dead && (same || !lanes.paused_runs.contains(&later.node.0))
+            let dead = || lanes.node_ends.get(&earlier.node).is_some_and(|line| *line < later.began.line);
+            let one_driver = || earlier.node == later.node || !lanes.paused_runs.contains(&later.node.0);
+            overlaps && earlier.node.0 == later.node.0 && !dead() && one_driver()
         });
         if let Some((other, _)) = clash {
             found.push(report("one-at-a-time", *place, later, format_args!("S{other} is under way")));
