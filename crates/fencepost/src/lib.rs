@@ -69,12 +69,9 @@ pub use {fencepost_kernel as kernel, fencepost_kernel::Scope};
 
 use clock::{Clock, SystemClock};
 use engine::{EngineLimits, Observer};
-use ingest::{Ingest, IngestRules};
+use ingest::{Ingest, IngestRules, IngestSignals};
 use policy::{NoScope, Policy};
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, oneshot},
-};
+use tokio::{runtime::Handle, sync::oneshot};
 
 /// How often background work gets its turn.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(1);
@@ -88,8 +85,7 @@ pub struct Fencepost {
     tenant: Tenant,
     settle_for: Option<Duration>,
     threads: Arc<Threads>,
-    /// Something may have arrived that items in quarantine wait for.
-    arrived: Arc<Notify>,
+    ingest_signals: Arc<IngestSignals>,
 }
 
 struct Threads {
@@ -172,7 +168,14 @@ impl Fencepost {
             .spawn(housekeeping)
             .map_err(|error| Error::Open(error.to_string()))?;
         let policy = Arc::new(RwLock::new(Arc::new(policy)));
-        Ok(Self { engine, policy, tenant: Tenant::new("local"), settle_for: None, threads, arrived: Arc::default() })
+        Ok(Self {
+            engine,
+            policy,
+            tenant: Tenant::new("local"),
+            settle_for: None,
+            threads,
+            ingest_signals: Arc::default(),
+        })
     }
 
     /// The same Fencepost for another tenant: no key or receipt is shared between tenants.
@@ -210,12 +213,12 @@ impl Fencepost {
     /// share while one of them is of a release that does not know items.
     pub fn ingest(&self) -> Option<Ingest> {
         let rules = IngestRules::of(&self.policy()).filter(|_| self.engine.keeps(kernel::key::Kind::Item))?;
-        Some(Ingest::new(self.engine.clone(), rules, self.arrived.clone()))
+        Some(Ingest::new(self.engine.clone(), rules, self.ingest_signals.clone()))
     }
 
-    /// Signals [`ingest::run`] that something may have arrived.
-    pub fn arrived(&self) -> Arc<Notify> {
-        self.arrived.clone()
+    /// What [`ingest::run`] and [`ingest::jobs::run`] wait for.
+    pub fn ingest_signals(&self) -> Arc<IngestSignals> {
+        self.ingest_signals.clone()
     }
 
     /// The engine below, for callers with their own commands.

@@ -77,6 +77,12 @@ pub enum Kind {
     Waiting = 18,
     /// An item has arrived that others wait for.
     Arrival = 19,
+    /// A list of items that is decided in steps.
+    Job = 20,
+    /// Items of a job as they were uploaded.
+    JobChunk = 21,
+    /// What became of items of a job.
+    JobResults = 22,
 }
 
 /// The address of one row in a store.

@@ -4,7 +4,7 @@
 
 use crate::{
     audit::{self, Subject},
-    dispatch, fence, item,
+    dispatch, fence, item, job,
     key::{RowKey, Tenant},
     lane,
     merge::Merge,
@@ -23,6 +23,7 @@ pub enum Command {
     /// Of an operator, to be recorded.
     Audit(audit::Command),
     Item(item::Command),
+    Job(job::Command),
     /// Drops a row whose time is over.
     Sweep(RowKey),
 }
@@ -34,6 +35,7 @@ pub enum Reply {
     Lane(lane::Reply),
     Dispatch(dispatch::Reply),
     Item(item::Reply),
+    Job(job::Reply),
     /// Housekeeping; nobody listens.
     Done,
 }
@@ -100,6 +102,7 @@ pub fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
         Command::Dispatch(command) => dispatch::footprint(command, add),
         Command::Audit(command) => audit::footprint(command, add),
         Command::Item(command) => item::footprint(command, add),
+        Command::Job(command) => job::footprint(command, add),
         Command::Sweep(key) => add(*key),
     }
 }
@@ -113,6 +116,7 @@ pub fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(RowKey))
         Command::Dispatch(command) => dispatch::follow(command, rows, add),
         Command::Audit(command) => audit::follow(command, rows, add),
         Command::Item(command) => item::follow(command, rows, add),
+        Command::Job(command) => job::follow(command, rows, add),
         Command::Sweep(_) => {}
     }
 }
@@ -135,9 +139,11 @@ pub fn row_lock(command: &Command, key: &RowKey) -> RowLock {
         Command::Fence(command) => fence::row_lock(command, key),
         Command::Dispatch(command) => dispatch::row_lock(command, key),
         Command::Audit(audit::Command::Act(act)) => row_lock(&act.command, key),
-        Command::Lane(_) | Command::Item(_) | Command::Audit(audit::Command::Note(_)) | Command::Sweep(_) => {
-            RowLock::OnRead
-        }
+        Command::Lane(_)
+        | Command::Item(_)
+        | Command::Job(_)
+        | Command::Audit(audit::Command::Note(_))
+        | Command::Sweep(_) => RowLock::OnRead,
     }
 }
 
@@ -149,6 +155,7 @@ pub fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decision {
         Command::Dispatch(command) => dispatch::decide(command, rows, now),
         Command::Audit(command) => audit::decide(command, rows, now),
         Command::Item(command) => item::decide(command, rows, now),
+        Command::Job(command) => job::decide(command, rows, now),
         Command::Sweep(key) => sweep(*key, rows, now),
     }
 }
@@ -160,6 +167,7 @@ pub(crate) fn subject(command: &Command, rows: &impl Rows) -> Subject {
         Command::Lane(command) => lane::subject(command, rows),
         Command::Dispatch(command) => dispatch::subject(command, rows),
         Command::Item(command) => item::subject(command),
+        Command::Job(command) => job::subject(command, rows),
         Command::Audit(audit::Command::Act(act)) => subject(&act.command, rows),
         Command::Audit(audit::Command::Note(note)) => note.subject.clone(),
         Command::Sweep(_) => Subject::default(),
@@ -180,6 +188,7 @@ impl Command {
             Self::Lane(command) => command.weight_bytes(),
             Self::Dispatch(command) => command.weight_bytes(),
             Self::Item(command) => command.weight_bytes(),
+            Self::Job(command) => command.weight_bytes(),
             Self::Audit(audit::Command::Act(act)) => act.command.weight_bytes(),
             Self::Audit(audit::Command::Note(_)) | Self::Sweep(_) => 0,
         }
@@ -196,6 +205,7 @@ impl Command {
             Self::Fence(command) => command.target(),
             Self::Dispatch(command) => command.target(),
             Self::Item(command) => command.target(),
+            Self::Job(command) => command.target(),
             Self::Audit(audit::Command::Act(act)) => act.command.target(),
             Self::Lane(_) | Self::Audit(audit::Command::Note(_)) | Self::Sweep(_) => None,
         }
@@ -210,6 +220,7 @@ impl Reply {
             Self::Lane(reply) => reply.decision(),
             Self::Dispatch(reply) => reply.decision(),
             Self::Item(reply) => reply.decision(),
+            Self::Job(reply) => reply.decision(),
             Self::Done => "done",
         }
     }
@@ -224,7 +235,7 @@ impl Reply {
     pub fn outlives_rollback(&self) -> bool {
         match self {
             Self::Fence(reply) => reply.outlives_rollback(),
-            Self::Lane(_) | Self::Dispatch(_) | Self::Item(_) | Self::Done => false,
+            Self::Lane(_) | Self::Dispatch(_) | Self::Item(_) | Self::Job(_) | Self::Done => false,
         }
     }
 
@@ -232,7 +243,7 @@ impl Reply {
     pub fn with_position(self, seq: u64) -> Self {
         match self {
             Self::Dispatch(reply) => Self::Dispatch(reply.with_position(seq)),
-            Self::Fence(_) | Self::Lane(_) | Self::Item(_) | Self::Done => self,
+            Self::Fence(_) | Self::Lane(_) | Self::Item(_) | Self::Job(_) | Self::Done => self,
         }
     }
 }
@@ -288,5 +299,17 @@ impl From<item::Command> for Command {
 impl From<item::Reply> for Reply {
     fn from(reply: item::Reply) -> Self {
         Self::Item(reply)
+    }
+}
+
+impl From<job::Command> for Command {
+    fn from(command: job::Command) -> Self {
+        Self::Job(command)
+    }
+}
+
+impl From<job::Reply> for Reply {
+    fn from(reply: job::Reply) -> Self {
+        Self::Job(reply)
     }
 }

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod dispatch;
 pub mod fence;
 pub mod item;
+pub mod job;
 pub mod json;
 pub mod key;
 pub mod lane;

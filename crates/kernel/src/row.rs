@@ -2,7 +2,7 @@
 //! Never decides: the capability that owns the kind does. Read wherever rows are treated by kind.
 
 use crate::{
-    audit, dispatch, fence, item,
+    audit, dispatch, fence, item, job,
     key::{Kind, RowKey},
     lane::{self, LaneKind},
     merge,
@@ -20,6 +20,8 @@ pub enum Record {
     Audit(audit::Record),
     /// Belongs to items.
     Item(item::Record),
+    /// Belongs to a job.
+    Job(job::Record),
 }
 
 impl Record {
@@ -30,6 +32,7 @@ impl Record {
             Self::Lane(record) => record.expires_at(),
             Self::Audit(record) => record.expires_at(),
             Self::Item(record) => record.expires_at(),
+            Self::Job(record) => record.expires_at(),
             Self::Dispatch(_) | Self::Counter(_) => None,
         }
     }
@@ -40,6 +43,7 @@ impl Record {
             Self::Fence(record) => record.due_at(),
             Self::Counter(counter) => counter.due,
             Self::Item(record) => record.due_at(),
+            Self::Job(record) => record.due_at(),
             Self::Lane(_) | Self::Dispatch(_) | Self::Audit(_) => None,
         }
     }
@@ -53,6 +57,7 @@ impl Record {
             Self::Dispatch(record) => record.latest_at(),
             Self::Audit(record) => record.latest_at(),
             Self::Item(record) => record.latest_at(),
+            Self::Job(record) => record.latest_at(),
             Self::Counter(_) => Millis(0),
         }
     }
@@ -65,6 +70,7 @@ impl Record {
                 Self::Lane(record) => record.weight_bytes(),
                 Self::Audit(record) => record.weight_bytes(),
                 Self::Item(record) => record.weight_bytes(),
+                Self::Job(record) => record.weight_bytes(),
                 Self::Dispatch(_) | Self::Counter(_) => 0,
             }
     }
@@ -74,7 +80,7 @@ impl Record {
         match self {
             Self::Fence(record) => dispatch::fence_with_position(record, seq).into(),
             Self::Lane(record) => record.with_position(seq).into(),
-            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) | Self::Item(_) => self.clone(),
+            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) | Self::Item(_) | Self::Job(_) => self.clone(),
         }
     }
 
@@ -83,7 +89,7 @@ impl Record {
         match self {
             Self::Fence(record) => dispatch::position_of_fence(record),
             Self::Lane(record) => record.position(),
-            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) | Self::Item(_) => None,
+            Self::Dispatch(_) | Self::Counter(_) | Self::Audit(_) | Self::Item(_) | Self::Job(_) => None,
         }
     }
 }
@@ -180,8 +186,8 @@ pub enum OnDrop {
 }
 
 /// One table a capability.
-const CAPABILITIES: [&[KindSpec]; 6] =
-    [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS, audit::KINDS, item::KINDS];
+const CAPABILITIES: [&[KindSpec]; 7] =
+    [fence::KINDS, lane::KINDS, dispatch::KINDS, merge::KINDS, audit::KINDS, item::KINDS, job::KINDS];
 
 /// The kinds of lanes: one list a capability.
 const LANE_KINDS: [&[&LaneKind]; 1] = [dispatch::LANE_KINDS];

@@ -14,9 +14,14 @@ pub struct IngestSettings {
     pub bulk_async_threshold: usize,
     /// How long an entry of quarantine can be read after it was resolved, in milliseconds.
     pub quarantine_retain_ms: u64,
+    /// How long a job and its results can be read after it has ended, in milliseconds.
+    pub job_retain_ms: u64,
+    /// How many bytes of uploads a tenant may have in jobs that have not ended.
+    pub upload_bytes_max: u64,
 }
 
-const FIELDS: [&str; 3] = ["auto_release", "bulk_async_threshold", "quarantine_retain"];
+const FIELDS: [&str; 5] =
+    ["auto_release", "bulk_async_threshold", "quarantine_retain", "job_retain", "upload_bytes_max"];
 
 /// Reads the section. `None` means that at least one error was recorded.
 pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<IngestSettings> {
@@ -25,9 +30,14 @@ pub fn read(reader: &mut Reader, node: &YamlNode) -> Option<IngestSettings> {
     let threshold = fields.get("bulk_async_threshold");
     let threshold = threshold.and_then(|node| reader.integer(node, "`bulk_async_threshold`", 1..=1_000_000));
     let retain = fields.get("quarantine_retain").and_then(|node| reader.duration(node, "`quarantine_retain`"));
+    let job_retain = fields.get("job_retain").and_then(|node| reader.duration(node, "`job_retain`"));
+    let upload = fields.get("upload_bytes_max");
+    let upload = upload.and_then(|node| reader.integer(node, "`upload_bytes_max`", 1..=1 << 50));
     Some(IngestSettings {
         auto_release: auto_release?,
         bulk_async_threshold: usize::try_from(threshold?).ok()?,
         quarantine_retain_ms: retain?,
+        job_retain_ms: job_retain?,
+        upload_bytes_max: upload?,
     })
 }

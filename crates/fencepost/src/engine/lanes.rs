@@ -49,7 +49,18 @@ impl Engine {
         after: Option<(Millis, RowKey)>,
         limit: usize,
     ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
-        self.within_patience(self.shared.store.due(kind, self.now(), after, limit)).await
+        self.due_by(kind, self.now(), after, limit).await
+    }
+
+    /// The same for rows that are due by some time.
+    pub(crate) async fn due_by(
+        &self,
+        kind: Kind,
+        by: Millis,
+        after: Option<(Millis, RowKey)>,
+        limit: usize,
+    ) -> Result<Vec<(RowKey, Arc<Row>)>, Error> {
+        self.within_patience(self.shared.store.due(kind, by, after, limit)).await
     }
 
     /// The reply that a command would get now. Nothing is written.

@@ -45,7 +45,7 @@ impl Ingest {
             }
         }
         if seen >= ARRIVALS_MAX {
-            self.arrived.notify_one();
+            self.signals.arrived.notify_one();
         }
         failed.map_or(Ok(followed), Err)
     }

@@ -5,6 +5,7 @@
 
 mod follow_up;
 pub mod items;
+pub mod jobs;
 
 use std::{
     sync::Arc,
@@ -86,14 +87,22 @@ pub struct HistoryPage {
 pub struct Ingest {
     engine: Engine,
     rules: Arc<IngestRules>,
-    /// Tells the background work that something may have arrived.
-    arrived: Arc<Notify>,
+    signals: Arc<IngestSignals>,
+}
+
+/// Wakes the background work of one process.
+#[derive(Default, Debug)]
+pub struct IngestSignals {
+    /// Something may have arrived that items in quarantine wait for.
+    arrived: Notify,
+    /// There may be a job to move on.
+    queued: Notify,
 }
 
 impl Ingest {
-    /// Items in an engine's store. `arrived` is what [`run`] waits for.
-    pub fn new(engine: Engine, rules: IngestRules, arrived: Arc<Notify>) -> Self {
-        Self { engine, rules: rules.into(), arrived }
+    /// Items in an engine's store. `signals` is what [`run`] and [`jobs::run`] wait for.
+    pub fn new(engine: Engine, rules: IngestRules, signals: Arc<IngestSignals>) -> Self {
+        Self { engine, rules: rules.into(), signals }
     }
 
     /// The rules.
@@ -117,7 +126,7 @@ impl Ingest {
         let submit = Submit { claim: Some(claim.into()), ..self.submit_without_claim(request, collection, changes) };
         let reply = self.engine.ask(Command::from(item::Command::Submit(submit.into()))).await?;
         if self.rules.settings.auto_release && matches!(reply, Reply::Item(_)) {
-            self.arrived.notify_one();
+            self.signals.arrived.notify_one();
         }
         Ok(reply)
     }
@@ -260,13 +269,13 @@ pub struct OpenQuarantines {
 /// Follows up arrivals, and counts what is in quarantine. `current` is asked each time for the rules in force: `None` ends the
 /// work, `Some(None)` waits until items can be kept. Runs beside the server, on a Tokio runtime.
 pub async fn run(
-    arrived: Arc<Notify>,
+    signals: Arc<IngestSignals>,
     current: impl Fn() -> Option<Option<Ingest>>,
     counted: impl Fn(OpenQuarantines),
 ) {
     let mut counted_at: Option<Instant> = None;
     loop {
-        let _ = tokio::time::timeout(LOOK_EVERY, arrived.notified()).await;
+        let _ = tokio::time::timeout(LOOK_EVERY, signals.arrived.notified()).await;
         let Some(ingest) = current() else { return };
         let Some(ingest) = ingest else { continue };
         // An arrival whose follow-up fails stays due, and is tried again.

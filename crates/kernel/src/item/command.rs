@@ -215,7 +215,7 @@ impl Command {
 const CHANGE_BYTES: usize = 256;
 
 impl Submit {
-    fn weight_bytes(&self) -> usize {
+    pub(crate) fn weight_bytes(&self) -> usize {
         let content = |change: &Change| match change {
             Change::Put(put) | Change::Release { put, .. } => put.content.len() + put.references.len() * CHANGE_BYTES,
             Change::Refuse { .. } | Change::Retire { .. } => 0,

@@ -99,7 +99,7 @@ impl fmt::Display for QuarantineId {
     }
 }
 
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     if text.len() != 2 * N {
         return None;
@@ -115,7 +115,7 @@ fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut padded = [0; 32];
     padded[..bytes.len()].copy_from_slice(bytes);
     FenceKey(padded).hex()[..2 * bytes.len()].to_owned()

@@ -140,6 +140,10 @@ impl row::Record {
     }
 }
 
+pub(crate) use self::id::{hex, unhex};
+/// For a job, which decides a list of changes and more.
+pub(crate) use self::submit::{follow as follow_of, footprint as footprint_of, submit as decision_of};
+
 pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
     match command {
         Command::Submit(submit) => submit::footprint(submit, add),

@@ -22,7 +22,7 @@ use crate::{
     time::Millis,
 };
 
-pub(super) fn footprint(submit: &Submit, add: &mut impl FnMut(RowKey)) {
+pub(crate) fn footprint(submit: &Submit, add: &mut impl FnMut(RowKey)) {
     if let Some(claim) = &submit.claim {
         add(RowKey::fence(claim.target.key));
     }
@@ -45,7 +45,7 @@ fn footprint_of_put(put: &Put, add: &mut impl FnMut(RowKey)) {
 }
 
 /// Names the rows that an item's row leads to. Those of a quarantine are looked at only where there may be one.
-pub(super) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
+pub(crate) fn follow(submit: &Submit, rows: &impl Rows, add: &mut impl FnMut(RowKey)) {
     // An item that is active now may be retired before a later change of the same command refers to it.
     let retired: BTreeSet<ItemId> = submit.changes.iter().filter_map(retired_by).collect();
     let mut changed: BTreeMap<ItemId, u64> = BTreeMap::new();
@@ -81,7 +81,7 @@ fn retired_by(change: &Change) -> Option<ItemId> {
     if let Change::Retire { item, .. } = change { Some(*item) } else { None }
 }
 
-pub(super) fn submit(submit: &Submit, rows: &impl Rows, now: Millis) -> Decision {
+pub(crate) fn submit(submit: &Submit, rows: &impl Rows, now: Millis) -> Decision {
     let mut decision = match &submit.claim {
         None => Decision::reply(law::Reply::Done),
         Some(claim) => {

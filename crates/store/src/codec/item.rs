@@ -102,9 +102,7 @@ pub(super) fn put_quarantined(out: &mut Vec<u8>, quarantined: &Quarantined) {
     }
     put_sent(out, since, from);
     put_uint(out, unresolved.len() as u64);
-    for Missing { collection, source_id, reason } in unresolved {
-        [&**collection, source_id, reason].into_iter().for_each(|text| put_str(out, text));
-    }
+    unresolved.iter().for_each(|missing| put_missing(out, missing));
     if let Some(StayEnd { how, from, expires: _ }) = resolved {
         out.push(match how {
             StayOutcome::Accepted => 0,
@@ -142,7 +140,11 @@ pub(super) fn take_quarantined(reader: &mut Reader<'_>, whole: &Bytes) -> Result
     Ok(Quarantined { tenant, collection, source_id, number, version, content, from, opened, unresolved, resolved })
 }
 
-fn take_missing(reader: &mut Reader<'_>) -> Result<Missing, Damage> {
+pub(super) fn put_missing(out: &mut Vec<u8>, Missing { collection, source_id, reason }: &Missing) {
+    [&**collection, source_id, reason].into_iter().for_each(|text| put_str(out, text));
+}
+
+pub(super) fn take_missing(reader: &mut Reader<'_>) -> Result<Missing, Damage> {
     Ok(Missing { collection: take_shared(reader)?, source_id: reader.string()?, reason: take_shared(reader)? })
 }
 
@@ -241,7 +243,7 @@ fn take_name(reader: &mut Reader<'_>) -> Result<(Tenant, Arc<str>, String), Dama
     Ok((Tenant::new(reader.str()?), take_shared(reader)?, reader.string()?))
 }
 
-fn take_shared(reader: &mut Reader<'_>) -> Result<Arc<str>, Damage> {
+pub(super) fn take_shared(reader: &mut Reader<'_>) -> Result<Arc<str>, Damage> {
     reader.str().map(Arc::from)
 }
 

@@ -6,14 +6,15 @@
 //! that a whole row under the wrong key is damage. The content begins with what a compaction needs to know.
 //!
 //! Formats: 1 is the first; 2 packs long receipts; 3 marks doubts that a caller was told of; 4 counts duplicates with
-//! another body and keeps the trace of a holder; 5 keeps the audit and what was forgotten; 6 keeps items. Nodes of two releases share a store while both write the older format;
-//! a node that meets a newer one than it reads refuses the row and names the reason.
+//! another body and keeps the trace of a holder; 5 keeps the audit and what was forgotten; 6 keeps items; 7 keeps jobs. Nodes of two releases share a
+//! store while both write the older format; a node that meets a newer one than it reads refuses the row and names the reason.
 
 mod audit;
 mod counter;
 mod fence;
 mod heads;
 mod item;
+mod job;
 mod lanes;
 mod pack;
 mod wire;
@@ -23,7 +24,7 @@ mod tests;
 
 use bytes::Bytes;
 use fencepost_kernel::{
-    Millis, Row, RowKey, audit as acts, dispatch, item as items,
+    Millis, Row, RowKey, audit as acts, dispatch, item as items, job as jobs,
     key::Kind,
     lane,
     row::{CommitId, Ids, Record},
@@ -34,7 +35,7 @@ pub use wire::Damage;
 use wire::Reader;
 
 /// The newest format. This release reads and can write this one and every one before it.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 
 /// From this format on, receipts of some length are kept packed.
 const PACKS_RECEIPTS: u8 = 2;
@@ -101,6 +102,9 @@ pub fn encode_into(out: &mut Vec<u8>, key: &RowKey, record: &Record, revision: C
         Record::Item(items::Record::Quarantined(quarantined)) => item::put_quarantined(out, quarantined),
         Record::Item(items::Record::Waiting(waiting)) => item::put_waiting(out, waiting),
         Record::Item(items::Record::Arrival(arrival)) => item::put_arrival(out, arrival),
+        Record::Job(jobs::Record::Job(found)) => job::put_job(out, found),
+        Record::Job(jobs::Record::Chunk(chunk)) => job::put_chunk(out, chunk),
+        Record::Job(jobs::Record::Results(results)) => job::put_results(out, results),
     }
     let sum = checksum(key, &out[begin..]);
     out.extend_from_slice(&sum);
@@ -144,6 +148,9 @@ pub fn decode_up_to(format_max: u8, key: &RowKey, bytes: &Bytes) -> Result<Row, 
         Kind::Quarantine => items::Record::Quarantined(item::take_quarantined(&mut reader, bytes)?.into()).into(),
         Kind::Waiting => items::Record::Waiting(item::take_waiting(&mut reader)?.into()).into(),
         Kind::Arrival => items::Record::Arrival(item::take_arrival(&mut reader)?.into()).into(),
+        Kind::Job => jobs::Record::Job(job::take_job(&mut reader)?.into()).into(),
+        Kind::JobChunk => jobs::Record::Chunk(job::take_chunk(&mut reader, bytes)?.into()).into(),
+        Kind::JobResults => jobs::Record::Results(job::take_results(&mut reader, bytes)?.into()).into(),
     };
     reader.end()?;
     Ok(Row { record, revision })
@@ -167,6 +174,8 @@ pub fn head(key: &RowKey, bytes: &[u8]) -> Result<Head, Damage> {
         Kind::Tail => head.figure = lanes::take_tail(&mut reader)?.last.into(),
         Kind::Quarantine => (head.expires, head.due) = item::take_quarantined_head(&mut reader)?,
         Kind::Arrival => head.due = Some(item::take_arrival_due(&mut reader)?),
+        Kind::Job => (head.expires, head.due) = job::take_job_head(&mut reader)?,
+        Kind::JobChunk | Kind::JobResults => head.expires = Some(job::take_expiry(&mut reader)?),
         Kind::VersionHead
         | Kind::Alias
         | Kind::Transport

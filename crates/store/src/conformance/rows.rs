@@ -1,6 +1,7 @@
 //! Rows and write sets for the suite: small, and told apart by one number.
 //! Never the same id for two different sets within one store. Called by the laws.
 
+use bytes::Bytes;
 use fencepost_kernel::{
     Millis, RowKey, Tenant, Write,
     audit::{AuditEntry, Subject},
@@ -10,6 +11,7 @@ use fencepost_kernel::{
         self, Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Sent, StayEnd, StayOutcome,
         Waiting,
     },
+    job::{self, Chunk, Job, JobId, JobState, LineResult, LineVerdict, Progress, Results},
     key::Kind,
     lane::{
         self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LanePurpose, ReceiverAnswer, Tail,
@@ -145,6 +147,33 @@ pub(super) fn record(kind: Kind, value: u64) -> Record {
         }
         // Every arrival is due at some time.
         Kind::Arrival => arrival(value, NOW.plus(DAY_MS)),
+        Kind::Job => job(value, None),
+        Kind::JobChunk => job::Record::Chunk(
+            Chunk {
+                job: JobId([7; JobId::LEN]),
+                first_line: value,
+                lines: 1,
+                content: format!("{{\"id\":\"{value}\"}}").into(),
+                expires: Millis(u64::MAX),
+            }
+            .into(),
+        )
+        .into(),
+        Kind::JobResults => job::Record::Results(
+            Results {
+                tenant: Tenant::new("acme"),
+                collection: "articles".into(),
+                first_line: value,
+                lines: vec![LineResult {
+                    source_id: Some(value.to_string()),
+                    verdict: LineVerdict::Rejected(Vec::new()),
+                    item: Some(Bytes::from_static(b"{}")),
+                }],
+                expires: Millis(u64::MAX),
+            }
+            .into(),
+        )
+        .into(),
     }
 }
 
@@ -171,6 +200,28 @@ fn quarantined(value: u64, opened: Millis, resolved: Option<StayEnd>) -> Record 
         resolved,
     };
     item::Record::Quarantined(quarantined.into()).into()
+}
+
+fn job(value: u64, due: Option<Millis>) -> Record {
+    let job = Job {
+        id: JobId([7; JobId::LEN]),
+        tenant: Tenant::new("acme"),
+        by: "acme-erp".into(),
+        correlation_id: "C-1".into(),
+        collection: "articles".into(),
+        dry_run: false,
+        state: JobState::Running,
+        chunks: 2,
+        first_chunk: 1,
+        lines: value,
+        bytes: 300,
+        progress: Progress { accepted: 1, ..Progress::default() },
+        created: NOW,
+        ended: None,
+        due,
+        expires: None,
+    };
+    job::Record::Job(job.into()).into()
 }
 
 fn arrival(value: u64, at: Millis) -> Record {
@@ -250,6 +301,7 @@ pub(super) fn due(kind: Kind, value: u64, due: Millis) -> Option<Record> {
         Kind::Counter => Some(Record::Counter(Counter { value: value.into(), due: Some(due) })),
         Kind::Quarantine => Some(quarantined(value, due, None)),
         Kind::Arrival => Some(arrival(value, due)),
+        Kind::Job => Some(job(value, Some(due))),
         Kind::VersionHead
         | Kind::AgainHead
         | Kind::Alias
@@ -264,7 +316,9 @@ pub(super) fn due(kind: Kind, value: u64, due: Millis) -> Option<Record> {
         | Kind::Audit
         | Kind::Item
         | Kind::ItemVersion
-        | Kind::Waiting => None,
+        | Kind::Waiting
+        | Kind::JobChunk
+        | Kind::JobResults => None,
     }
 }
 

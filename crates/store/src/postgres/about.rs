@@ -8,6 +8,7 @@ use fencepost_kernel::{
     dispatch::{self, Transport},
     fence,
     item::{self, Accepted, Arrival, Item, ItemVersion, Missing, Quarantined, Replaced, Waiting},
+    job::{self, Job},
     lane::{self, AfterDead},
     merge::SCALE,
     row::Record,
@@ -76,6 +77,14 @@ pub(super) fn about(key: &RowKey, record: &Record) -> Value {
         Record::Item(item::Record::Quarantined(quarantined)) => about_quarantined(quarantined),
         Record::Item(item::Record::Waiting(waiting)) => about_waiting(waiting),
         Record::Item(item::Record::Arrival(arrival)) => about_arrival(arrival),
+        Record::Job(job::Record::Job(job)) => about_job(job),
+        Record::Job(job::Record::Chunk(chunk)) => json!({
+            "what": "job_chunk", "job_id": chunk.job.to_string(), "first_line": chunk.first_line, "lines": chunk.lines,
+        }),
+        Record::Job(job::Record::Results(results)) => json!({
+            "what": "job_results", "job_id": key.job_id().to_string(), "first_line": results.first_line,
+            "lines": results.lines.len(),
+        }),
     }
 }
 
@@ -138,6 +147,18 @@ fn about_arrival(arrival: &Arrival) -> Value {
     json!({
         "what": "arrival", "tenant": readable(arrival.tenant.as_str()), "collection": readable(&arrival.collection),
         "source_id": readable(&arrival.source_id), "at_ms": arrival.at.0,
+    })
+}
+
+fn about_job(job: &Job) -> Value {
+    let progress = job.progress;
+    json!({
+        "what": "job", "job_id": job.id.to_string(), "tenant": readable(job.tenant.as_str()),
+        "collection": readable(&job.collection), "status": job.state.name(), "dry_run": job.dry_run,
+        "by": readable(&job.by), "correlation_id": readable(&job.correlation_id),
+        "total": job.lines, "done": progress.done(), "accepted": progress.accepted, "replay": progress.replay,
+        "quarantined": progress.quarantined, "rejected": progress.rejected, "bytes": job.bytes,
+        "created_at_ms": job.created.0, "ended_at_ms": job.ended.map(|ended| ended.0),
     })
 }
 

@@ -10,9 +10,10 @@ use fencepost_kernel::{
         VersionHead, What, body::Body, scope::OnLapse,
     },
     item::{
-        self, Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Retired, Retirement, Sent,
-        StayEnd, StayOutcome, Waiting,
+        self, Accepted, Arrival, Item, ItemFault, ItemId, ItemVersion, Missing, Quarantined, Replaced, Retired,
+        Retirement, Sent, StayEnd, StayOutcome, Waiting,
     },
+    job::{self, Chunk, Failure, Job, JobId, JobState, LineResult, LineVerdict, Progress, Results},
     key::Kind,
     lane::{
         self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose, Owner, Pause,
@@ -29,6 +30,7 @@ const ROWS_V3: &str = include_str!("../fixtures/rows-v3.txt");
 const ROWS_V4: &str = include_str!("../fixtures/rows-v4.txt");
 const ROWS_V5: &str = include_str!("../fixtures/rows-v5.txt");
 const ROWS_V6: &str = include_str!("../fixtures/rows-v6.txt");
+const ROWS_V7: &str = include_str!("../fixtures/rows-v7.txt");
 const COUNTERS_V4: &str = include_str!("../fixtures/counters-v4.txt");
 const LANES_V2: &str = include_str!("../fixtures/lanes-v2.txt");
 
@@ -60,6 +62,11 @@ fn rows_of_format_5_read_as_they_were_written() {
 #[test]
 fn rows_of_format_6_read_as_they_were_written() {
     check(ROWS_V6, rows_v6());
+}
+
+#[test]
+fn rows_of_format_7_read_as_they_were_written() {
+    check(ROWS_V7, rows_v7());
 }
 
 #[test]
@@ -429,6 +436,69 @@ fn rows_v6() -> Vec<(RowKey, Row)> {
     addressed(records.into_iter().map(Record::from).collect())
 }
 
+// Format 7 brought jobs.
+fn rows_v7() -> Vec<(RowKey, Row)> {
+    let at = |offset: u64| Millis(1_767_225_600_000 + offset);
+    let queued = Job {
+        id: JobId([0x2b; JobId::LEN]),
+        tenant: Tenant::new("nexa"),
+        by: "erp".into(),
+        correlation_id: "C-1".into(),
+        collection: "articles".into(),
+        dry_run: false,
+        state: JobState::Queued,
+        chunks: 3,
+        first_chunk: 0,
+        lines: 2_500,
+        bytes: 750_000,
+        progress: Progress::default(),
+        created: at(0),
+        ended: None,
+        due: Some(at(5)),
+        expires: None,
+    };
+    let failure = Failure { code: "unknown-collection".to_owned(), message: "sp\u{e4}ter".to_owned() };
+    let failed = Job {
+        dry_run: true,
+        state: JobState::Failed(failure),
+        first_chunk: 2,
+        progress: Progress { accepted: 900, replay: 200, quarantined: 3, rejected: 1 },
+        ended: Some(at(60_000)),
+        due: None,
+        expires: Some(at(604_860_000)),
+        ..queued.clone()
+    };
+    let states = [JobState::Uploading, JobState::Running, JobState::Completed, JobState::Cancelled];
+    let content = "{\"id\":\"A-1\",\"unit\":\"EA\"}".repeat(60);
+    let chunk = Chunk { job: queued.id, first_line: 900, lines: 60, content: content.into(), expires: at(9) };
+    let short = Chunk { content: Bytes::from_static(b"{}"), lines: 1, ..chunk.clone() };
+    let missing = Missing { collection: "units".into(), source_id: "EA".to_owned(), reason: "UNKNOWN_UNIT".into() };
+    let fault = ItemFault { pointer: "/unit".to_owned(), message: "is required".to_owned() };
+    let named = |verdict| LineResult { source_id: Some("A-1".to_owned()), verdict, item: None };
+    let lines = vec![
+        named(LineVerdict::Accepted { reactivated: false }),
+        named(LineVerdict::Accepted { reactivated: true }),
+        named(LineVerdict::Replay { differs: false }),
+        named(LineVerdict::Replay { differs: true }),
+        LineResult {
+            item: Some(Bytes::from_static(b"{\"id\":\"A-1\"}")),
+            ..named(LineVerdict::Quarantined { number: at(4).0, unresolved: vec![missing] })
+        },
+        LineResult {
+            source_id: None,
+            verdict: LineVerdict::Rejected(vec![fault]),
+            item: Some(Bytes::from_static(b"no JSON")),
+        },
+    ];
+    let (tenant, collection) = (queued.tenant.clone(), queued.collection.clone());
+    let results = Results { tenant, collection, first_line: 900, lines, expires: at(604_860_000) };
+    let mut records = vec![job::Record::Job(queued.clone().into()), job::Record::Job(failed.into())];
+    records.extend(states.map(|state| job::Record::Job(Job { state, ..queued.clone() }.into())));
+    records.extend([chunk, short].map(|chunk| job::Record::Chunk(chunk.into())));
+    records.push(job::Record::Results(results.into()));
+    addressed(records.into_iter().map(Record::from).collect())
+}
+
 // Lanes came with format 2; their rows are the same in format 1.
 fn counters_v4() -> Vec<(RowKey, Row)> {
     let due = Some(Millis(1_767_225_600_000));
@@ -549,6 +619,9 @@ fn addressed(records: Vec<Record>) -> Vec<(RowKey, Row)> {
             Record::Item(item::Record::Quarantined(_)) => Kind::Quarantine,
             Record::Item(item::Record::Waiting(_)) => Kind::Waiting,
             Record::Item(item::Record::Arrival(_)) => Kind::Arrival,
+            Record::Job(job::Record::Job(_)) => Kind::Job,
+            Record::Job(job::Record::Chunk(_)) => Kind::JobChunk,
+            Record::Job(job::Record::Results(_)) => Kind::JobResults,
         };
         (RowKey { kind, id: [number as u8; 32] }, Row { record, revision: CommitId(0x0102_0304_0506_0700 + number) })
     };

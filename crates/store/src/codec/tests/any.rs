@@ -2,6 +2,7 @@
 //! Called only by the tests of the codec.
 
 mod item;
+mod job;
 mod lanes;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use fencepost_kernel::{
         self, AgainHead, Alias, Fence, FenceEvent, HolderTrace, Receipt, Sighting, Source, State, Token, Trace,
         VersionHead, What, body::Body, scope::OnLapse,
     },
-    item as items,
+    item as items, job as jobs,
     key::Kind,
     lane,
     merge::Counter,
@@ -167,6 +168,7 @@ pub(super) fn row() -> impl Strategy<Value = (RowKey, Row)> {
         1 => trace(),
         7 => lanes::record(),
         5 => item::record(),
+        4 => job::record(),
         1 => audit_entry(),
         1 => (prop_oneof![any::<i128>(), -9..9i128], option::of(time()))
             .prop_map(|(value, due)| Record::Counter(Counter { value, due })),
@@ -197,5 +199,8 @@ fn kind_of(record: &Record) -> Kind {
         Record::Item(items::Record::Quarantined(_)) => Kind::Quarantine,
         Record::Item(items::Record::Waiting(_)) => Kind::Waiting,
         Record::Item(items::Record::Arrival(_)) => Kind::Arrival,
+        Record::Job(jobs::Record::Job(_)) => Kind::Job,
+        Record::Job(jobs::Record::Chunk(_)) => Kind::JobChunk,
+        Record::Job(jobs::Record::Results(_)) => Kind::JobResults,
     }
 }

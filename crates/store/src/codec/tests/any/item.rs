@@ -33,7 +33,7 @@ fn version() -> impl Strategy<Value = ItemVersion> {
     ]
 }
 
-fn content() -> impl Strategy<Value = Bytes> {
+pub(super) fn content() -> impl Strategy<Value = Bytes> {
     prop_oneof![
         bytes(),
         vec(any::<u8>(), 1_000..1_100).prop_map(Bytes::from),
@@ -75,16 +75,19 @@ fn replaced() -> BoxedStrategy<OfItem> {
         .boxed()
 }
 
-fn quarantined() -> BoxedStrategy<OfItem> {
-    let missing = (text(), text(), text()).prop_map(|(collection, source_id, reason)| Missing {
+pub(super) fn missing() -> impl Strategy<Value = Missing> {
+    (text(), text(), text()).prop_map(|(collection, source_id, reason)| Missing {
         collection: collection.into(),
         source_id,
         reason: reason.into(),
-    });
+    })
+}
+
+fn quarantined() -> BoxedStrategy<OfItem> {
     let how = prop::sample::select(vec![StayOutcome::Accepted, StayOutcome::Released, StayOutcome::Withdrawn]);
     let resolved = (how, sent(), time()).prop_map(|(how, from, expires)| StayEnd { how, from, expires });
     let number = prop_oneof![any::<u64>(), time().prop_map(|Millis(number)| number)];
-    let rest = (time(), vec(missing, 0..4), option::of(resolved));
+    let rest = (time(), vec(missing(), 0..4), option::of(resolved));
     (name(), number, option::of(version()), content(), sent(), rest)
         .prop_map(
             |((tenant, collection, source_id), number, version, content, from, (opened, unresolved, resolved))| {
