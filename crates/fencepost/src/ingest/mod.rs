@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Scope, Tenant,
-    fence::{ClaimFence, HolderTrace, Source, Target, body::Body},
+    fence::{self, ClaimFence, HolderTrace, Source, Target, body::Body},
     item::{self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced, Submit},
     key::Kind,
 };
@@ -109,17 +109,30 @@ impl Ingest {
         collection: &Arc<str>,
         changes: Vec<Change>,
     ) -> Result<Reply, Error> {
-        let target = self.target(&request.tenant, &request.correlation_id)?;
-        let source = Some(Source { kind: "ingest".to_owned(), id: collection.to_string() });
-        let compared = Some(request.compared.clone());
-        // The claim is sealed in the commit that makes it, so it needs no lease.
-        let claim = ClaimFence { target, body: compared, version: None, source, lease_ms: 1, trace: request.trace };
+        let claim = ClaimFence {
+            source: Some(Source { kind: "ingest".to_owned(), id: collection.to_string() }),
+            ..self.claim(request)?
+        };
         let submit = Submit { claim: Some(claim.into()), ..self.submit_without_claim(request, collection, changes) };
         let reply = self.engine.ask(Command::from(item::Command::Submit(submit.into()))).await?;
         if self.rules.settings.auto_release && matches!(reply, Reply::Item(_)) {
             self.arrived.notify_one();
         }
         Ok(reply)
+    }
+
+    /// The reply to a request whose id was seen before: what it was answered, or that it was another one. None for a fresh id.
+    pub async fn reply_to_known(&self, request: &IngestRequest) -> Result<Option<Reply>, Error> {
+        let claim = fence::Command::Claim(self.claim(request)?.into());
+        let reply = self.engine.preview(&claim.into()).await?;
+        Ok(Some(reply).filter(|reply| !matches!(reply, Reply::Fence(fence::Reply::New(_)))))
+    }
+
+    // It is sealed in the commit that makes it, so it needs no lease.
+    fn claim(&self, request: &IngestRequest) -> Result<ClaimFence, Error> {
+        let target = self.target(&request.tenant, &request.correlation_id)?;
+        let body = Some(request.compared.clone());
+        Ok(ClaimFence { target, body, version: None, source: None, lease_ms: 1, trace: request.trace })
     }
 
     /// Says what would become of the changes. Changes nothing, and does not look at the request's id.

@@ -4,13 +4,17 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use fencepost_kernel::item::{ItemId, QuarantineId, Quarantined};
+use fencepost::{ingest::Ingest, policy::collections::Collection};
+use fencepost_kernel::{
+    Tenant,
+    item::{Change, ItemId, QuarantineId, Quarantined},
+};
 
 use super::{
     ingest,
-    items::answered,
+    items::answer,
     malformed, reply,
-    request::{self, Trial},
+    request::{self, DryRun},
     tenant,
 };
 use crate::{
@@ -80,9 +84,9 @@ pub(super) async fn list(call: &Call) -> Result<Response, Problem> {
             }
             (seen, after) = (seen + 1, Some(id));
             if let Some(row) = row.filter(|row| wanted(row)) {
-                let shown = reply::quarantine(&row);
-                bytes += shown.len();
-                found.push(shown);
+                let entry = reply::quarantine(&row);
+                bytes += entry.len();
+                found.push(entry);
             }
         }
         if is_last {
@@ -98,22 +102,30 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// `POST /wms-ingest/v1/quarantine/{quarantine_id}/release`
 pub(super) async fn release(call: &Call) -> Result<Response, Problem> {
     let ingest = ingest(call)?;
-    let trial = Trial::of(&Query::of(call)?)?;
-    let request = request::of_one(call, trial)?;
+    let dry_run = DryRun::of(&Query::of(call)?)?;
+    let request = request::of_one_item(call, dry_run)?;
     let named = call.path_value("quarantine_id")?;
+    let changes = release_of(&ingest, &request.tenant, &named).await;
+    answer(call, &ingest, (&request, dry_run), changes).await
+}
+
+async fn release_of(
+    ingest: &Ingest,
+    tenant: &Tenant,
+    named: &str,
+) -> Result<(Arc<Collection>, Vec<Change>), Problem> {
     let unknown = || {
         Problem::new(
             Code::UnknownQuarantine,
             "no quarantine of this id is known; list those that are with GET /wms-ingest/v1/quarantine",
         )
     };
-    let id = QuarantineId::parse(&named).ok_or_else(unknown)?;
-    let change = ingest.release_of(&request.tenant, id).await?.ok_or_else(unknown)?;
+    let id = QuarantineId::parse(named).ok_or_else(unknown)?;
+    let change = ingest.release_of(tenant, id).await?.ok_or_else(unknown)?;
     let kept = ingest.item(id.item).await?.ok_or_else(unknown)?;
-    let collection = ingest.rules().collections.get(&kept.collection);
-    let collection = collection.ok_or_else(|| {
+    let collection = ingest.rules().collections.get(&kept.collection).ok_or_else(|| {
         let detail = format!("the policy has no collection {:?} any more", &*kept.collection);
         Problem::new(Code::UnknownCollection, detail)
     })?;
-    answered(call, &ingest, (&request, trial), collection, vec![change]).await
+    Ok((collection.clone(), vec![change]))
 }
