@@ -15,7 +15,10 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Scope, Tenant,
     fence::{self, ClaimFence, HolderTrace, Source, Target, body::Body},
-    item::{self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced, Submit},
+    item::{
+        self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced,
+        Submit,
+    },
     key::Kind,
 };
 use fencepost_policy::{Policy, collections::Collections, ingest::IngestSettings};
@@ -167,18 +170,19 @@ impl Ingest {
         target.map_err(|wrong| Error::Unavailable(format!("the scope {SCOPE} has other fields: {wrong}")))
     }
 
-    /// The change that looks at an item in quarantine again; none where the partner has no such quarantine.
+    /// The change that looks at an item in quarantine again; none where the partner has no such quarantine, or has none any more.
     pub async fn release_of(&self, tenant: &Tenant, quarantine: QuarantineId) -> Result<Option<Change>, Error> {
-        let row = self.engine.load(&[RowKey::quarantine(quarantine.item)]).await?.pop().flatten();
-        let known = row.as_ref().and_then(|row| row.record.as_quarantined());
-        let Some(known) = known.filter(|known| known.tenant == *tenant && known.number >= quarantine.number) else {
-            return Ok(None);
-        };
-        Ok(Some(match follow_up::release_change(&self.rules, known) {
-            // An earlier stay has ended, whatever became of the item since.
-            Change::Release { put, .. } => Change::Release { quarantine, put },
-            refused => refused,
-        }))
+        let known = self.quarantine(quarantine.item).await?;
+        let known = known.filter(|known| known.tenant == *tenant && known.number == quarantine.number);
+        Ok(known.map(|known| follow_up::release_change(&self.rules, &known)))
+    }
+
+    /// The last quarantine of an item, unless it ended so long ago that it counts as dropped.
+    pub async fn quarantine(&self, item: ItemId) -> Result<Option<Arc<Quarantined>>, Error> {
+        let row = self.engine.load(&[RowKey::quarantine(item)]).await?.pop().flatten();
+        let now = self.engine.now();
+        let kept = |known: &Arc<Quarantined>| known.resolved.as_ref().is_none_or(|resolved| resolved.expires > now);
+        Ok(row.and_then(|row| row.record.as_quarantined().cloned()).filter(kept))
     }
 
     /// An item, where it or something that refers to it was ever sent.

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::{
     super::{
         client::Answer,
-        server::{Dev, dev_with, until},
+        server::{Dev, dev_with},
     },
-    sending::{Sender, bom, sku, uom},
+    sending::{Sender, at, bom, sku, uom},
 };
 
 const CARRIERS: &str = "collections:
@@ -29,15 +29,15 @@ fn assert_stored(repeat: &Answer, first: &Answer) {
 }
 
 #[test]
-fn repeat_of_a_release_gets_its_answer_after_the_quarantine_has_expired() {
-    let server = dev_with("ingest: { quarantine_retain: 1s }");
+fn repeat_of_a_release_gets_its_answer_after_a_later_stay_has_taken_the_place_of_its_own() {
+    let server = dev_with("{}");
     let mut acme = Sender::acme(&server);
-    let waits = acme.quarantined("master/skus", sku("S", "EA"));
+    let waits = acme.quarantined("master/skus", at(sku("S", "EA"), 1));
     acme.accepted("master/uoms", &[uom("EA")]);
     let first = acme.release(&waits, "release-1");
     assert_eq!(first.ok(200)["status"], "ACCEPTED");
-    until("the quarantine has expired", || acme.all("quarantine", 10).is_empty().then_some(()));
-    until("a fresh release is refused", || (acme.release(&waits, "release-2").status == 404).then_some(()));
+    acme.quarantined("master/skus", at(sku("S", "CS"), 2));
+    acme.release(&waits, "release-2").problem(404, "unknown-quarantine");
     assert_stored(&acme.release(&waits, "release-1"), &first);
     acme.send("master/uoms", "release-1", &[uom("EA")]).problem(409, "correlation-id-reused");
 }

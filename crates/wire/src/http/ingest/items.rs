@@ -86,11 +86,7 @@ fn changes_of(
 /// The most references of all items of one request: each may become a row.
 const REFERENCES_MAX: usize = 20_000;
 
-fn item_list<'n, 'a>(
-    ingest: &Ingest,
-    tenant: &Tenant,
-    node: &'n JsonNode<'a>,
-) -> Result<&'n [JsonNode<'a>], Problem> {
+fn item_list<'n, 'a>(ingest: &Ingest, tenant: &Tenant, node: &'n JsonNode<'a>) -> Result<&'n [JsonNode<'a>], Problem> {
     if node.get("partner_id").is_some_and(|id| id.as_str() != Some(tenant.as_str())) {
         let detail = format!("`partner_id` must be {tenant}, this credential's partner");
         return Err(Problem::new(Code::Forbidden, detail));
