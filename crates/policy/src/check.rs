@@ -12,10 +12,11 @@ use super::duration;
 use super::finding::{Finding, Severity};
 use super::holders;
 use super::identity::{Role, Warehouses};
+use super::ingest::ParsedIngest;
 use super::names::{self, Looks};
 use super::read::{Unread, nearest};
 use super::routes::{GatewayRule, is_pointer};
-use super::scopes::{Marked, ParsedScope};
+use super::scopes::{Marked, ParsedScope, WMS_INGEST};
 use super::settings::{FenceStore, GlobalSettings};
 use super::yaml::{Layer, Mark};
 
@@ -23,6 +24,7 @@ mod answers;
 mod callers;
 mod collections;
 mod hooks;
+mod ingest;
 mod routes;
 mod schema;
 
@@ -50,6 +52,8 @@ fn rests_on(rule: &str) -> &'static [&'static str] {
         "unusual-retention" | "long-retention" => &["scope.retain", "scope.horizon", "stores"],
         "lease-over-max" => &["scope.lease", "scope.lease_max"],
         "durability" | "store-url" => &["stores"],
+        "quarantine-retention" => &["scope.retain", "stores"],
+        "own-scope-key" => &["scope.key"],
         "unknown-scope" => &["scope", "scopes"],
         "key-incomplete" => &["key", "scope.key"],
         "lease-under-timeout" => &["timeout", "scope.lease", "scope.lease_max"],
@@ -98,6 +102,8 @@ pub(super) struct Understood<'a> {
     pub unread_routes: &'a [Unread],
     pub identities: &'a [holders::ParsedIdentity],
     pub collections: &'a [ParsedCollection<'a>],
+    /// The `ingest` section, if it could be read.
+    pub ingest: Option<&'a ParsedIngest>,
     /// The sections that could not be read.
     pub unread: &'a Unread,
     /// Where the server listens, if that could be read.
@@ -124,6 +130,9 @@ pub(super) fn lint(findings: &mut Vec<Finding>, understood: &Understood<'_>) {
         key_fields(&mut lints, scope);
         retention(&mut lints, scope);
         rules(&mut lints, scope, understood.settings);
+        if *scope.scope.name == *WMS_INGEST {
+            ingest::lint(&mut lints, scope, understood.ingest);
+        }
     }
     routes::lint(&mut lints, understood);
     hooks::lint(&mut lints, understood);

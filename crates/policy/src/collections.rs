@@ -78,7 +78,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    const WORDS: [(&str, Self); 4] = [
+    /// The words on the wire.
+    pub const WORDS: [(&str, Self); 4] = [
         ("MISSING_DEPENDENCY", Self::MissingDependency),
         ("UNRESOLVED_PARENT", Self::UnresolvedParent),
         ("UNRESOLVED_REFERENCE", Self::UnresolvedReference),
@@ -137,18 +138,25 @@ impl Reference {
     }
 }
 
-fn follow<'v>(value: &'v Value, steps: &[Step], found: &mut impl FnMut(&'v str)) {
+// `indexes` are those of the lists that the `*` steps before this one went into.
+fn follow<'v>(value: &'v Value, steps: &[Step], indexes: &mut Vec<usize>, found: &mut impl FnMut(&'v str, &[usize])) {
     match (steps.split_first(), value) {
-        (None, Value::String(text)) => found(text),
-        (Some((Step::Each, rest)), Value::Array(items)) => items.iter().for_each(|item| follow(item, rest, found)),
+        (None, Value::String(text)) => found(text, indexes),
+        (Some((Step::Each, rest)), Value::Array(items)) => {
+            for (index, item) in items.iter().enumerate() {
+                indexes.push(index);
+                follow(item, rest, indexes, found);
+                indexes.pop();
+            }
+        }
         (Some((Step::Name(name), rest)), Value::Object(fields)) => {
             if let Some(field) = fields.get(name) {
-                follow(field, rest, found);
+                follow(field, rest, indexes, found);
             }
         }
         (Some((Step::Name(index), rest)), Value::Array(items)) => {
             if let Some(item) = index.parse::<usize>().ok().and_then(|index| items.get(index)) {
-                follow(item, rest, found);
+                follow(item, rest, indexes, found);
             }
         }
         _ => {}
@@ -184,10 +192,34 @@ impl Collection {
     pub fn references_of<'v>(&self, item: &'v Value) -> Vec<(&Reference, &'v str)> {
         let mut found = Vec::new();
         for reference in &self.references {
-            follow(item, &reference.steps, &mut |source_id| found.push((reference, source_id)));
+            follow(item, &reference.steps, &mut Vec::new(), &mut |source_id, _| found.push((reference, source_id)));
         }
         found
     }
+
+    /// The JSON pointer to one of [`Collection::references_of`], by its position there.
+    pub fn pointer_to_reference(&self, item: &Value, position: usize) -> String {
+        let (mut pointer, mut passed) = (String::new(), 0);
+        for reference in &self.references {
+            follow(item, &reference.steps, &mut Vec::new(), &mut |_, indexes| {
+                if passed == position {
+                    pointer = with_indexes(&reference.at, indexes);
+                }
+                passed += 1;
+            });
+        }
+        pointer
+    }
+}
+
+// A pointer with the index of each list in place of its `*`.
+fn with_indexes(at: &str, indexes: &[usize]) -> String {
+    let mut indexes = indexes.iter().map(usize::to_string);
+    let steps = at.split('/').map(|step| match step {
+        "*" => indexes.next().unwrap_or_default(),
+        step => step.to_owned(),
+    });
+    steps.collect::<Vec<_>>().join("/")
 }
 
 // The validator is made from the schema, so it is left out of both.

@@ -233,6 +233,7 @@ fn read_tree(reader: &mut Reader, tree: &YamlNode) -> Option<Policy> {
         unread: &unread,
         identities: &identities,
         collections: &collections,
+        ingest: ingest.as_ref(),
         listen: server.as_ref().map(|server| server.listen),
         timeout: gateway.as_ref().map(|gateway| gateway.timeout),
     };
@@ -258,7 +259,7 @@ fn read_tree(reader: &mut Reader, tree: &YamlNode) -> Option<Policy> {
         server: server?,
         dispatch: dispatch?,
         gateway: gateway?,
-        ingest: ingest?,
+        ingest: ingest?.settings,
         findings: Vec::new(),
         sha256: None,
     })

@@ -6,7 +6,7 @@
 pub const HELP: &str = "https://fencepost.dev/guides/policy#what-check-looks-for";
 
 /// Each rule: its stable name and its subject.
-pub const RULES: [(&str, &str); 91] = [
+pub const RULES: [(&str, &str); 93] = [
     ("ack-before-seal", "The sender is acknowledged before the outcome is sealed"),
     ("ack-without-verify", "A client is told done where nothing was"),
     ("again-in-key", "The sequence of repetitions is also a key field"),
@@ -53,11 +53,13 @@ pub const RULES: [(&str, &str); 91] = [
     ("order-without-source", "Requests of a whole route wait for each other"),
     ("overlapping-routes", "Two routes fit the same requests"),
     ("own-scope", "A route under a scope that Fencepost seals itself"),
+    ("own-scope-key", "Key fields that ingest does not fill"),
     ("path-name", "A name that the path does not bind"),
     ("planners-without-executor", "Planners served by an identity that is no executor"),
     ("principal-not-compared", "A user who is named and not compared"),
     ("principal-unstable", "A user named by what changes between retries"),
     ("principal-unverified", "A user named by a token that is not verified here"),
+    ("quarantine-retention", "A quarantine forgotten before the answers that name it"),
     ("random-in-key", "A key field named like a value made for each try"),
     ("read-route", "A route on a method that only reads"),
     ("reference-pointer", "A reference that does not point into an item"),

@@ -71,9 +71,14 @@ fn read_item(
         return Err(vec![fault("", message)]);
     }
     let mut references: Vec<ItemReference> = Vec::with_capacity(named.len());
-    for (reference, id) in named {
+    for (position, (reference, id)) in named.into_iter().enumerate() {
+        let wrong = |message: String| Err(vec![fault(&collection.pointer_to_reference(&value, position), message)]);
         if id.is_empty() || id.len() > SOURCE_ID_BYTES_MAX {
-            return Err(vec![fault(&reference.at, format!("a source id has 1 to {SOURCE_ID_BYTES_MAX} bytes"))]);
+            return wrong(format!("a source id has 1 to {SOURCE_ID_BYTES_MAX} bytes, not {}", id.len()));
+        }
+        // It would wait for itself for ever.
+        if reference.to == collection.name && id == source_id {
+            return wrong("refers to the item itself; leave it out, or send null".to_owned());
         }
         references.push(ItemReference {
             item: ids.of(&reference.to, id),

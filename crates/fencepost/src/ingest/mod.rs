@@ -15,8 +15,11 @@ use std::{
 use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Scope, Tenant,
-    fence::{ClaimFence, HolderTrace, Source, Target, body::Body},
-    item::{self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced, Submit},
+    fence::{self, ClaimFence, HolderTrace, Source, Target, body::Body},
+    item::{
+        self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced,
+        Submit,
+    },
     key::Kind,
 };
 use fencepost_policy::{Policy, collections::Collections, ingest::IngestSettings};
@@ -118,17 +121,30 @@ impl Ingest {
         collection: &Arc<str>,
         changes: Vec<Change>,
     ) -> Result<Reply, Error> {
-        let target = self.target(&request.tenant, &request.correlation_id)?;
-        let source = Some(Source { kind: "ingest".to_owned(), id: collection.to_string() });
-        let compared = Some(request.compared.clone());
-        // The claim is sealed in the commit that makes it, so it needs no lease.
-        let claim = ClaimFence { target, body: compared, version: None, source, lease_ms: 1, trace: request.trace };
+        let claim = ClaimFence {
+            source: Some(Source { kind: "ingest".to_owned(), id: collection.to_string() }),
+            ..self.claim(request)?
+        };
         let submit = Submit { claim: Some(claim.into()), ..self.submit_without_claim(request, collection, changes) };
         let reply = self.engine.ask(Command::from(item::Command::Submit(submit.into()))).await?;
         if self.rules.settings.auto_release && matches!(reply, Reply::Item(_)) {
             self.signals.arrived.notify_one();
         }
         Ok(reply)
+    }
+
+    /// The reply to a request whose id was seen before: what it was answered, or that it was another one. None for a fresh id.
+    pub async fn reply_to_known(&self, request: &IngestRequest) -> Result<Option<Reply>, Error> {
+        let claim = fence::Command::Claim(self.claim(request)?.into());
+        let reply = self.engine.preview(&claim.into()).await?;
+        Ok(Some(reply).filter(|reply| !matches!(reply, Reply::Fence(fence::Reply::New(_)))))
+    }
+
+    // It is sealed in the commit that makes it, so it needs no lease.
+    fn claim(&self, request: &IngestRequest) -> Result<ClaimFence, Error> {
+        let target = self.target(&request.tenant, &request.correlation_id)?;
+        let body = Some(request.compared.clone());
+        Ok(ClaimFence { target, body, version: None, source: None, lease_ms: 1, trace: request.trace })
     }
 
     /// Says what would become of the changes. Changes nothing, and does not look at the request's id.
@@ -163,18 +179,19 @@ impl Ingest {
         target.map_err(|wrong| Error::Unavailable(format!("the scope {SCOPE} has other fields: {wrong}")))
     }
 
-    /// The change that looks at an item in quarantine again; none where the partner has no such quarantine.
+    /// The change that looks at an item in quarantine again; none where the partner has no such quarantine, or has none any more.
     pub async fn release_of(&self, tenant: &Tenant, quarantine: QuarantineId) -> Result<Option<Change>, Error> {
-        let row = self.engine.load(&[RowKey::quarantine(quarantine.item)]).await?.pop().flatten();
-        let known = row.as_ref().and_then(|row| row.record.as_quarantined());
-        let Some(known) = known.filter(|known| known.tenant == *tenant && known.number >= quarantine.number) else {
-            return Ok(None);
-        };
-        Ok(Some(match follow_up::release_change(&self.rules, known) {
-            // An earlier stay has ended, whatever became of the item since.
-            Change::Release { put, .. } => Change::Release { quarantine, put },
-            refused => refused,
-        }))
+        let known = self.quarantine(quarantine.item).await?;
+        let known = known.filter(|known| known.tenant == *tenant && known.number == quarantine.number);
+        Ok(known.map(|known| follow_up::release_change(&self.rules, &known)))
+    }
+
+    /// The last quarantine of an item, unless it ended so long ago that it counts as dropped.
+    pub async fn quarantine(&self, item: ItemId) -> Result<Option<Arc<Quarantined>>, Error> {
+        let row = self.engine.load(&[RowKey::quarantine(item)]).await?.pop().flatten();
+        let now = self.engine.now();
+        let kept = |known: &Arc<Quarantined>| known.resolved.as_ref().is_none_or(|resolved| resolved.expires > now);
+        Ok(row.and_then(|row| row.record.as_quarantined().cloned()).filter(kept))
     }
 
     /// An item, where it or something that refers to it was ever sent.

@@ -191,6 +191,8 @@ pub enum StayOutcome {
 }
 
 impl StayOutcome {
+    pub const ALL: [Self; 3] = [Self::Accepted, Self::Released, Self::Withdrawn];
+
     /// The word for it on the wire.
     pub fn name(self) -> &'static str {
         match self {

@@ -426,6 +426,9 @@ fn references_follow_lists_objects_and_indexes_and_leave_out_what_is_no_text() {
     ] {
         assert_eq!(found(&item), [""; 0], "{item}");
     }
+    let pointers: Vec<String> =
+        (0..found(&item).len() + 1).map(|position| mine.pointer_to_reference(&item, position)).collect();
+    assert_eq!(pointers, ["/a/0/b/0", "/a/0/b/2", "/a/4/b/0", "/c~1d/1", "/e", ""]);
 }
 
 #[test]
@@ -477,11 +480,30 @@ fn words_of_a_policy_are_names_and_back() {
 
 #[test]
 fn ingest_is_set_by_a_file_and_by_variables() {
-    let file = "ingest: {auto_release: true, quarantine_retain: 7d}\n";
+    let file = "ingest: {auto_release: true, quarantine_retain: 60d}\n";
     let variables = [("FENCEPOST_INGEST__BULK_ASYNC_THRESHOLD".to_owned(), "100".to_owned())];
     let ingest = Policy::load(Some(("p.yml", file)), variables).unwrap().ingest;
     assert_eq!((ingest.auto_release, ingest.bulk_async_threshold), (true, 100));
-    assert_eq!(ingest.quarantine_retain_ms, 7 * 24 * 3_600_000);
+    assert_eq!(ingest.quarantine_retain_ms, 60 * 24 * 3_600_000);
+}
+
+#[test]
+fn replaced_ingest_scope_whose_key_ingest_does_not_fill_is_an_error() {
+    let scope = |key: &str| format!("scopes: {{WMS_INGEST: {{key: [{key}], retain: 30d, source: ingest}}}}");
+    for wrong in ["id", "correlation_id, partner", "partner, correlation_id"] {
+        rule("error own-scope-key", &scope(wrong), &scope("correlation_id"));
+    }
+}
+
+#[test]
+fn quarantine_that_is_forgotten_before_the_answers_that_name_it_is_an_error() {
+    let scope = |retain: &str| format!("scopes: {{WMS_INGEST: {{key: [correlation_id], retain: {retain}}}}}\n");
+    let both = |retain: &str, own: &str| format!("{}ingest: {{quarantine_retain: {own}}}", scope(retain));
+    rule("error quarantine-retention", "ingest: {quarantine_retain: 29d}", "ingest: {quarantine_retain: 30d}");
+    rule("error quarantine-retention", &scope("31d"), &scope("30d"));
+    rule("error quarantine-retention", &both("2d", "47h"), &both("2d", "48h"));
+    let findings = crate::check::check("p.yml", "\ningest: {quarantine_retain: 29d}");
+    assert_eq!((findings[0].line, findings[0].message.contains("29d")), (2, true), "{findings:?}");
 }
 
 #[test]

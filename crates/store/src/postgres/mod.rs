@@ -360,6 +360,7 @@ impl Store for Postgres {
             let (to, limit, number) = (last.id.as_slice(), page(limit), kind as i16);
             match kind.spec().ids {
                 _ if kind == Kind::Fence => inner.find(sql::RANGE_FENCES, &[&from, &to, &limit]).await,
+                _ if kind == Kind::Quarantine => inner.find(sql::RANGE_QUARANTINE, &[&from, &to, &limit]).await,
                 Ids::FewRanges => inner.find(sql::RANGE_FEW, &[&from, &to, &limit, &number]).await,
                 Ids::Digests | Ids::Ranges => inner.find(sql::RANGE_ROWS, &[&from, &to, &limit, &number]).await,
             }

@@ -169,6 +169,10 @@ pub(super) const RANGE_ROWS: &str = "SELECT kind, id, record, clock_timestamp() 
 pub(super) const RANGE_FEW: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
     WHERE kind IN (6, 7, 10, 12) AND kind = $4 AND id > $1 AND id <= $2 ORDER BY id LIMIT $3";
 
+/// The same for quarantine, of which there is little among many items; it has an index of its own, too.
+pub(super) const RANGE_QUARANTINE: &str = "SELECT kind, id, record, clock_timestamp() FROM fencepost_rows
+    WHERE kind = 17 AND id > $1 AND id <= $2 ORDER BY id LIMIT $3";
+
 /// Drops a few rows past their expiry, by our time and by the database's. Locked rows are left for the next time.
 pub(super) const SWEEPS: [&str; 3] = [
     "WITH past AS MATERIALIZED (
@@ -209,5 +213,7 @@ mod tests {
         assert!(RANGE_FEW.contains(&few), "{few}");
         // A new kind of few rows needs a migration that builds the index anew: without it a walk by kind reads every entry.
         assert!(include_str!("schema_lanes.sql").contains(&few), "{few}");
+        let quarantine = format!("WHERE kind = {}", Kind::Quarantine as u8);
+        assert!(RANGE_QUARANTINE.contains(&quarantine) && include_str!("schema_quarantine.sql").contains(&quarantine));
     }
 }

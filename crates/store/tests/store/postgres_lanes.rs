@@ -117,7 +117,7 @@ fn pages_of_a_lane_rows_of_few_kinds_and_what_is_due_are_found_by_a_range_of_an_
     let (store, url) = rig.fresh("one");
     // Rows of many lanes, and of what is not a lane's.
     let fill = "INSERT INTO fencepost_rows SELECT sha256(n::text::bytea), kind, 0, '{}', NULL, 'one', 1, ''
-        FROM generate_series(1, 5000) AS n, unnest('{2,4,8,9,11}'::int[]) AS kind";
+        FROM generate_series(1, 5000) AS n, unnest('{2,4,8,9,11,15}'::int[]) AS kind";
     rig.server.sql(&url, fill);
     // As many of one kind, each due at some time that has not come.
     let due = "INSERT INTO fencepost_rows (id, kind, bucket, about, node, revision, record, due_at)
@@ -125,7 +125,7 @@ fn pages_of_a_lane_rows_of_few_kinds_and_what_is_due_are_found_by_a_range_of_an_
         FROM generate_series(1, 5000) AS n";
     rig.server.sql(&url, due);
     rig.server.sql(&url, "ANALYZE fencepost_rows");
-    let looks: [(&str, &dyn Fn() -> usize, &str, &str); 5] = [
+    let looks: [(&str, &dyn Fn() -> usize, &str, &str); 6] = [
         (
             "entries",
             &|| block_on(store.range(Kind::Entry, &lane(1).0, Some(RowKey::entry(lane(1), 7)), 5)).unwrap().len(),
@@ -143,6 +143,12 @@ fn pages_of_a_lane_rows_of_few_kinds_and_what_is_due_are_found_by_a_range_of_an_
             &|| block_on(store.scan(Kind::LaneNotice, Some(notice(1)), 5)).unwrap().len(),
             "fencepost_rows_few",
             "((kind = $4) AND (id > $1) AND (id <= $2))",
+        ),
+        (
+            "quarantine",
+            &|| block_on(store.range(Kind::Quarantine, &[7], None, 5)).unwrap().len(),
+            "fencepost_rows_quarantine",
+            "((id > $1) AND (id <= $2))",
         ),
         (
             "what is due",

@@ -7,7 +7,7 @@ use super::{
     sending::{Sender, at, body, sku, uom},
 };
 
-// The verdicts, without the ids of stays: those of a trial are never given out again.
+// The verdicts, without the ids of stays: a dry run opens none.
 fn verdicts(told: &Value) -> Vec<Value> {
     let mut results = told["results"].as_array().unwrap().clone();
     for result in &mut results {
@@ -37,6 +37,9 @@ fn trial_gives_the_verdicts_of_the_request_and_changes_nothing() {
     let tried = acme.ask("POST", "master/skus?dry_run=true", "", body(&items).as_bytes());
     let told = tried.ok(200);
     assert_eq!(told["dry_run"], true);
+    let waits = told["results"].as_array().unwrap().iter().filter(|result| result["status"] == "QUARANTINED");
+    let ids: Vec<_> = waits.map(|result| (&result["source_id"], result.get("quarantine_id"))).collect();
+    assert_eq!(ids, [(&json!("LATE"), None)], "an id would name a stay that never comes to be");
     assert_eq!((tried.header("idempotency-expires"), tried.header("idempotency-replayed")), (None, None));
 
     for id in ["NEW", "LATE", "WAITS"] {

@@ -12,6 +12,7 @@ mod limits;
 mod quarantine;
 mod references;
 mod release;
+mod repeats;
 mod request_id;
 mod request_key;
 mod retired;

@@ -9,9 +9,8 @@ use super::{
 
 /// Six items that wait, and one stay that has ended.
 fn filled(acme: &mut Sender) {
-    for id in ["S-1", "S-2", "S-3"] {
-        acme.quarantined("master/skus", sku(id, "CS"));
-    }
+    acme.quarantined("master/skus", sku("S-1", "CS"));
+    acme.send("master/skus", "of-two", &[sku("S-2", "CS"), sku("S-3", "CS")]).ok(200);
     acme.quarantined("master/skus", sku("S-4", "KG"));
     acme.quarantined("master/boms", bom("B-1", "S-1", &["S-2"]));
     acme.quarantined("inventory/snapshot", json!({"source_id": "I-1", "sku": "S-1", "location": "BIN", "qty": 1}));
@@ -32,7 +31,18 @@ fn list_takes_every_filter_alone_and_together_and_pages_of_any_size() {
         ("collection=skus", vec!["S-1", "S-2", "S-3", "S-4", "S-5"]),
         ("collection=skus&status=OPEN", vec!["S-1", "S-2", "S-3", "S-4"]),
         ("collection=uoms", vec![]),
-        ("collection=nothing", vec![]),
+        ("source_id=S-4", vec!["S-4"]),
+        ("source_id=S-4&collection=skus", vec!["S-4"]),
+        ("source_id=S-4&collection=skus&status=RESOLVED", vec![]),
+        ("source_id=S-4&collection=boms", vec![]),
+        ("source_id=S-", vec![]),
+        ("resolution=ACCEPTED", vec!["S-5"]),
+        ("resolution=ACCEPTED&status=OPEN", vec![]),
+        ("resolution=RELEASED", vec![]),
+        ("resolution=", vec!["B-1", "I-1", "S-1", "S-2", "S-3", "S-4", "S-5"]),
+        ("correlation_id=of-two", vec!["S-2", "S-3"]),
+        ("correlation_id=of-two&source_id=S-3", vec!["S-3"]),
+        ("correlation_id=OF-TWO", vec![]),
         ("waiting_for=uoms/CS", vec!["S-1", "S-2", "S-3"]),
         ("waiting_for=uoms/CS&status=OPEN", vec!["S-1", "S-2", "S-3"]),
         ("waiting_for=uoms/EA&status=OPEN", vec![]),
@@ -53,14 +63,20 @@ fn list_takes_every_filter_alone_and_together_and_pages_of_any_size() {
         }
     }
     assert!(Sender::globex(&server).all("quarantine", 1).is_empty());
-    for (query, code) in [
-        ("status=ALL", "malformed-request"),
-        ("waiting_for=CS", "malformed-request"),
-        ("limit=0", "malformed-request"),
-        ("status=OPEN&status=OPEN", "malformed-request"),
+    for (query, status, code) in [
+        ("status=ALL", 400, "malformed-request"),
+        ("resolution=accepted", 400, "malformed-request"),
+        ("reason_code=NO_REASON", 400, "malformed-request"),
+        ("waiting_for=CS", 400, "malformed-request"),
+        ("waiting_for=units/CS", 404, "unknown-collection"),
+        ("collection=nothing", 404, "unknown-collection"),
+        ("limit=0", 400, "malformed-request"),
+        ("status=OPEN&status=OPEN", 400, "malformed-request"),
     ] {
-        acme.get(&format!("quarantine?{query}")).problem(400, code);
+        acme.get(&format!("quarantine?{query}")).problem(status, code);
     }
+    // As in every list.
+    assert_eq!(acme.all("quarantine?unknown=1&status=RESOLVED", 10).len(), 1);
     acme.get("quarantine?after=x").problem(404, "unknown-cursor");
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::server::dev,
+    super::server::{dev, dev_with, until},
     sending::{Sender, at, body, bom, fresh_id, sku, statuses, uom},
 };
 
@@ -27,8 +27,40 @@ fn references_within_one_request_are_judged_in_its_order() {
     // Again, and the early one is taken: everything that it names is there.
     assert_eq!(statuses(&acme.fresh("master/locations", &up)), [ACCEPTED; 3]);
     assert!(acme.waiting().is_empty());
-    // An item cannot be its own parent before it is there.
-    assert_eq!(acme.one("master/locations", place("S", "ZONE", Some("S")))["status"], QUARANTINED);
+}
+
+#[test]
+fn item_that_refers_to_itself_is_rejected_whether_it_is_there_or_not() {
+    let server = dev();
+    let mut acme = Sender::acme(&server);
+    let own_parent = at(place("Z", "ZONE", Some("Z")), 2);
+    let refused = json!([{"pointer": "/parent", "message": "refers to the item itself; leave it out, or send null"}]);
+    let told = acme.one("master/locations", own_parent.clone());
+    assert_eq!((&told["status"], &told["reasons"]), (&json!("REJECTED"), &refused));
+    assert!(acme.waiting().is_empty());
+    acme.accepted("master/locations", &[place("WH", "WAREHOUSE", None), at(place("Z", "ZONE", Some("WH")), 1)]);
+    assert_eq!(acme.one("master/locations", own_parent)["reasons"], refused);
+    // The same id in another collection is another item.
+    acme.accepted("master/uoms", &[uom("X")]);
+    acme.accepted("master/skus", &[sku("X", "X")]);
+}
+
+#[test]
+fn items_that_refer_to_each_other_wait_until_one_of_them_does_not() {
+    let server = dev_with("ingest: { auto_release: true }");
+    let mut acme = Sender::acme(&server);
+    let circle = [place("A", "ZONE", Some("B")), place("B", "ZONE", Some("A"))];
+    let results = acme.fresh("master/locations", &circle);
+    assert_eq!(statuses(&results), [QUARANTINED; 2]);
+    for result in &results {
+        let waits = result["quarantine_id"].as_str().unwrap();
+        assert_eq!(acme.release(waits, &fresh_id()).ok(200)["status"], QUARANTINED);
+    }
+    assert_eq!(statuses(&acme.fresh("master/locations", &circle)), [QUARANTINED; 2]);
+    // The way out: one of them without the reference first, then with it.
+    acme.accepted("master/locations", &[place("A", "WAREHOUSE", None)]);
+    until("B is released", || acme.waiting().is_empty().then_some(()));
+    acme.accepted("master/locations", &[place("A", "ZONE", Some("B"))]);
 }
 
 #[test]
@@ -100,8 +132,14 @@ fn item_with_too_many_references_or_an_unfit_one_is_rejected() {
     assert!(told["reasons"][0]["message"].as_str().unwrap().contains("1000"), "{told}");
     assert_eq!(acme.one("master/boms", bom("B-1", "P", &many[..999]))["status"], QUARANTINED);
     // 256 characters fit the schema, and are too many bytes.
-    let told = acme.one("master/skus", sku("S", &"é".repeat(200)));
+    let long = "é".repeat(200);
+    let told = acme.one("master/skus", sku("S", &long));
     assert_eq!((&told["status"], &told["reasons"][0]["pointer"]), (&json!("REJECTED"), &json!("/base_uom")));
+    let told = acme.one("master/boms", bom("B-2", "P", &["S-0", &long, "S-2"]));
+    assert_eq!(
+        told["reasons"],
+        json!([{"pointer": "/components/1/sku", "message": "a source id has 1 to 256 bytes, not 400"}])
+    );
 }
 
 #[test]

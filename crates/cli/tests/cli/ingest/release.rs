@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    super::server::dev,
+    super::server::{dev, dev_with, until},
     sending::{Sender, at, fresh_id, sku, uom},
 };
 
@@ -47,9 +47,10 @@ fn release_of_an_unknown_quarantine_or_that_of_another_partner_is_refused_and_le
     let waits = acme.quarantined("master/skus", sku("S", "CS"));
     let mut unknown = waits.clone();
     unknown.replace_range(8..10, if &unknown[8..10] == "00" { "01" } else { "00" });
-    let mut later = waits.clone();
+    let (mut later, mut lower) = (waits.clone(), waits.clone());
     later.replace_range(waits.len() - 16..waits.len() - 14, "7f");
-    for id in [unknown.as_str(), &later, "qrn_", "S", &waits.to_uppercase()] {
+    lower.replace_range(waits.len() - 16.., "0000000000000001");
+    for id in [unknown.as_str(), &later, &lower, "qrn_", "S", &waits.to_uppercase()] {
         acme.release(id, "cid-1").problem(404, "unknown-quarantine");
     }
     Sender::globex(&server).release(&waits, "cid-1").problem(404, "unknown-quarantine");
@@ -67,10 +68,28 @@ fn release_of_a_stay_that_ended_leaves_the_next_stay_alone() {
     let second = acme.quarantined("master/skus", at(sku("S", "KG"), 3));
     assert_ne!(first, second);
     acme.accepted("master/uoms", &[uom("CS"), uom("KG")]);
-    assert_eq!(acme.release(&first, &fresh_id()).ok(200)["status"], "RESOLVED");
+    // An item has one row for its quarantine: the stay before this one is forgotten.
+    acme.release(&first, &fresh_id()).problem(404, "unknown-quarantine");
     assert_eq!(acme.waiting(), ["S"]);
     assert_eq!(acme.release(&second, &fresh_id()).ok(200)["status"], "ACCEPTED");
     assert_eq!(acme.get("master/skus/S").ok(200)["source_version"], 3);
+}
+
+#[test]
+fn release_of_a_quarantine_that_ended_too_long_ago_is_refused() {
+    let server = dev_with(
+        "ingest: { quarantine_retain: 1s }
+scopes: { WMS_INGEST: { key: [correlation_id], retain: 1s, source: ingest } }",
+    );
+    let mut acme = Sender::acme(&server);
+    let waits = acme.quarantined("master/skus", sku("S", "EA"));
+    acme.accepted("master/uoms", &[uom("EA")]);
+    assert_eq!(acme.release(&waits, &fresh_id()).ok(200)["status"], "ACCEPTED");
+    until("the quarantine has expired", || {
+        let again = acme.release(&waits, &fresh_id());
+        (again.status != 200).then(|| again.problem(404, "unknown-quarantine"))
+    });
+    assert!(acme.all("quarantine", 10).is_empty());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use fencepost::{
     policy::collections::{Collection, Group},
 };
 use fencepost_kernel::{
-    Reply,
+    Reply, Tenant,
     fence::{self, State, body::Body},
     item::{self, Change, ChangeVerdict, ItemId, Retirement},
     json::{JsonNode, Value},
@@ -18,8 +18,7 @@ use fencepost_kernel::{
 
 use super::{
     collection, ingest, malformed,
-    reply::{items, trial_items},
-    request::{self, Mode, Trial},
+    request::{self, DryRun, Mode},
     tenant,
 };
 use crate::{
@@ -51,34 +50,45 @@ pub(super) async fn inventory(call: &Call) -> Result<Response, Problem> {
 
 async fn submit(call: &Call, group: Group) -> Result<Response, Problem> {
     let ingest = ingest(call)?;
-    let collection = collection(call, &ingest, group)?;
     let query = Query::of(call)?;
-    let (mode, trial) = (Mode::of(&query, group)?, Trial::of(&query)?);
+    let dry_run = DryRun::of(&query)?;
     let node = call.json()?;
-    let list = list(call, &ingest, object(&node)?)?;
-    let compared = match trial {
-        Trial::Yes => Body::opaque(&[]),
-        Trial::No => Body::json(&node, &ingest.rules().scope.mask),
+    let compared = match dry_run {
+        DryRun::Yes => Body::opaque(&[]),
+        DryRun::No => Body::json(&node, &ingest.rules().scope.mask),
     };
-    let write = if trial == Trial::Yes { trial_items } else { items };
-    let request = request::of_items(call, mode, trial, compared, write)?;
-    let changes = read_items(collection, &request.tenant, list, &call.body);
+    let request = request::of_items(call, &query, dry_run, compared)?;
+    let changes = || {
+        let collection = collection(call, &ingest, group)?;
+        let Mode::Upsert = Mode::of(&query, group)?;
+        Ok((collection.clone(), changes_of(call, &ingest, collection, &node)?))
+    };
+    answer(call, &ingest, (&request, dry_run), changes()).await
+}
+
+fn changes_of(
+    call: &Call,
+    ingest: &Ingest,
+    collection: &Collection,
+    node: &JsonNode<'_>,
+) -> Result<Vec<Change>, Problem> {
+    let tenant = tenant(call)?;
+    let changes = read_items(collection, &tenant, item_list(ingest, &tenant, object(node)?)?, &call.body);
     let references: usize = changes.iter().map(Change::references).sum();
     if references > REFERENCES_MAX {
         let detail =
             format!("the items refer to others {references} times; a request may have {REFERENCES_MAX} references");
         return Err(Problem::new(Code::TooLarge, detail));
     }
-    answered(call, &ingest, (&request, trial), collection, changes).await
+    Ok(changes)
 }
 
 /// The most references of all items of one request: each may become a row.
 const REFERENCES_MAX: usize = 20_000;
 
-fn list<'n, 'a>(call: &Call, ingest: &Ingest, node: &'n JsonNode<'a>) -> Result<&'n [JsonNode<'a>], Problem> {
-    let own = tenant(call)?;
-    if node.get("partner_id").is_some_and(|id| id.as_str() != Some(own.as_str())) {
-        let detail = format!("`partner_id` must be {own}, this credential's partner");
+fn item_list<'n, 'a>(ingest: &Ingest, tenant: &Tenant, node: &'n JsonNode<'a>) -> Result<&'n [JsonNode<'a>], Problem> {
+    if node.get("partner_id").is_some_and(|id| id.as_str() != Some(tenant.as_str())) {
+        let detail = format!("`partner_id` must be {tenant}, this credential's partner");
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let Some(Value::Array(items)) = node.get("items").map(|items| &items.value) else {
@@ -108,52 +118,64 @@ pub(super) async fn cancel(call: &Call) -> Result<Response, Problem> {
 
 async fn retire(call: &Call, group: Group, cause: Retirement) -> Result<Response, Problem> {
     let ingest = ingest(call)?;
-    let collection = collection(call, &ingest, group)?;
+    let dry_run = DryRun::of(&Query::of(call)?)?;
+    let request = request::of_one_item(call, dry_run)?;
     let source_id = call.path_value("source_id")?;
-    let trial = Trial::of(&Query::of(call)?)?;
-    let request = request::of_one(call, trial)?;
-    let item = ItemId::new(&request.tenant, &collection.name, &source_id);
-    answered(call, &ingest, (&request, trial), collection, vec![Change::Retire { item, source_id, cause }]).await
+    let changes = collection(call, &ingest, group).map(|collection| {
+        let item = ItemId::new(&request.tenant, &collection.name, &source_id);
+        (collection.clone(), vec![Change::Retire { item, source_id, cause }])
+    });
+    answer(call, &ingest, (&request, dry_run), changes).await
 }
 
-/// Asks for changes, or what would become of them, and writes the answer.
-pub(super) async fn answered(
+/// Answers a request that asks for changes of items of one collection, or that asks for what is refused.
+pub(super) async fn answer(
     call: &Call,
     ingest: &Ingest,
-    (request, trial): (&IngestRequest, Trial),
-    collection: &Arc<Collection>,
-    changes: Vec<Change>,
+    (request, dry_run): (&IngestRequest, DryRun),
+    changes: Result<(Arc<Collection>, Vec<Change>), Problem>,
 ) -> Result<Response, Problem> {
-    let named = changes.first().and_then(Change::source_id).unwrap_or_default().to_owned();
-    let reply = match trial {
-        Trial::Yes => ingest.preview(request, &collection.name, changes).await?,
-        Trial::No => ingest.submit(request, &collection.name, changes).await?,
+    let (collection, changes) = match changes {
+        Ok(changes) => changes,
+        // A repeat gets its stored answer, whatever has become since of the policy or of what it names.
+        Err(refusal) if dry_run == DryRun::No => {
+            let Some(reply) = ingest.reply_to_known(request).await? else { return Err(refusal) };
+            return respond(call, ingest, request, None, &reply);
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    let source_id = changes.first().and_then(Change::source_id).unwrap_or_default().to_owned();
+    let reply = match dry_run {
+        DryRun::Yes => ingest.preview(request, &collection.name, changes).await?,
+        DryRun::No => ingest.submit(request, &collection.name, changes).await?,
     };
     if let Reply::Item(item::Reply::NoSuchItem) = reply {
-        let detail = format!("no item {named:?} of {} was ever accepted or is in quarantine", collection.name);
+        let detail = format!("no item {source_id:?} of {} was ever accepted or is in quarantine", collection.name);
         return Err(Problem::new(Code::UnknownItem, detail));
     }
-    if trial == Trial::Yes
+    if dry_run == DryRun::Yes
         && let Reply::Item(item::Reply::Submitted { answer, .. }) = &reply
     {
-        return Ok(shown(answer.clone()));
+        return Ok(ok_response(answer.clone()));
     }
-    told(call, ingest, request, collection, &reply)
+    respond(call, ingest, request, Some(&collection.name), &reply)
 }
 
-// Logs and counts a reply, and writes its answer.
-fn told(
+// Logs and counts a reply, and writes its answer. A repeat may name a collection that is gone.
+fn respond(
     call: &Call,
     ingest: &Ingest,
     request: &IngestRequest,
-    collection: &Collection,
+    collection: Option<&Arc<str>>,
     reply: &Reply,
 ) -> Result<Response, Problem> {
     let target = ingest.target(&request.tenant, &request.correlation_id)?;
-    let told = Told { op: "ingest", effect_id: None, source: Some(("ingest", &collection.name)) };
-    fences::record(call, &target, reply, &told);
+    let source = collection.map(|collection| ("ingest", &**collection));
+    fences::record(call, &target, reply, &Told { op: "ingest", effect_id: None, source });
     if let Reply::Item(item::Reply::Submitted { verdicts, answer, expires }) = reply {
-        counted(call, request, collection, verdicts);
+        if let Some(collection) = collection {
+            count_verdicts(call, request, collection, verdicts);
+        }
         return Ok(Answer { expires: *expires, ..Answer::ok(answer.to_vec()) }.response());
     }
     if let Reply::Fence(fence::Reply::Duplicate { fence, .. }) = reply {
@@ -176,23 +198,23 @@ const REUSED: &str = "this X-Correlation-Id was first used for another request: 
                       send this one under an id of its own";
 
 // How many items came to what; and a warning where a sender changes items without a new version.
-fn counted(call: &Call, request: &IngestRequest, collection: &Collection, verdicts: &[ChangeVerdict]) {
+fn count_verdicts(call: &Call, request: &IngestRequest, collection: &Arc<str>, verdicts: &[ChangeVerdict]) {
     let mut differing = 0;
     for verdict in verdicts {
-        call.app.metrics.items.count(&collection.name, verdict.status());
+        call.app.metrics.items.count(collection, verdict.status());
         differing += usize::from(matches!(verdict, ChangeVerdict::Replay { differs: true, .. }));
     }
     if differing > 0 {
-        call.app.metrics.items.differing(&collection.name, differing);
+        call.app.metrics.items.differing(collection, differing);
         let line =
             call.app.log.line(Level::Warn, call.app.fencepost.engine().now().0, "items differ under one version");
-        let line = line.text("tenant", request.tenant.as_str()).text("collection", &collection.name);
+        let line = line.text("tenant", request.tenant.as_str()).text("collection", collection);
         let line = line.number("items", differing as u64).text("correlation_id", &request.correlation_id);
         drop(line.text("trace_id", &call.trace));
     }
 }
 
-/// An answer in full, for what was only read.
-pub(super) fn shown(body: impl Into<Bytes>) -> Response {
+/// The answer 200 with this JSON.
+pub(super) fn ok_response(body: impl Into<Bytes>) -> Response {
     Answer::ok(body.into().to_vec()).response()
 }

@@ -45,11 +45,21 @@ fn collection<'i>(call: &Call, ingest: &'i Ingest, group: Group) -> Result<&'i A
     let name = call.path_value("collection")?;
     let found = ingest.rules().collections.get(&name).filter(|collection| collection.group == group);
     found.ok_or_else(|| {
-        let known = ingest.rules().collections.iter().filter(|collection| collection.group == group);
-        let known: Vec<&str> = known.map(|collection| &*collection.name).collect();
-        let detail = format!("there is no collection {name:?} under {}; there are {}", group.name(), known.join(", "));
-        Problem::new(Code::UnknownCollection, detail)
+        let place = format!(" under {}", group.name());
+        unknown_collection(&name, &place, ingest.rules().collections.iter().filter(|known| known.group == group))
     })
+}
+
+// The collection of a name, whatever its group.
+fn known_collection<'i>(ingest: &'i Ingest, name: &str) -> Result<&'i Arc<Collection>, Problem> {
+    let collections = &ingest.rules().collections;
+    collections.get(name).ok_or_else(|| unknown_collection(name, "", collections.iter()))
+}
+
+fn unknown_collection<'i>(name: &str, place: &str, known: impl Iterator<Item = &'i Arc<Collection>>) -> Problem {
+    let known: Vec<&str> = known.map(|collection| &*collection.name).collect();
+    let detail = format!("there is no collection {name:?}{place}; there are {}", known.join(", "));
+    Problem::new(Code::UnknownCollection, detail)
 }
 
 // Whose items: the caller's own or, for an admin, those of the tenant that it names.

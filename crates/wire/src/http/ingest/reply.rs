@@ -7,29 +7,30 @@ use fencepost_kernel::item::{
     Accepted, ChangeVerdict, Item, ItemFault, ItemVersion, Missing, QuarantineId, Quarantined, Replaced, Submit,
 };
 
+use super::request::DryRun;
 use crate::http::{
     query::array,
     reply::{Object, quoted},
 };
 
 /// The answer to a list of items.
-pub(super) fn items(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
-    listed(Object::new(), submit, verdicts)
+pub(super) fn item_results(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
+    write_item_results(Object::new(), submit, verdicts, DryRun::No)
 }
 
 /// The same, where nothing was changed.
-pub(super) fn trial_items(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
-    listed(Object::new().value("dry_run", true), submit, verdicts)
+pub(super) fn dry_run_item_results(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
+    write_item_results(Object::new().value("dry_run", true), submit, verdicts, DryRun::Yes)
 }
 
-fn listed(answer: Object, submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
+fn write_item_results(answer: Object, submit: &Submit, verdicts: &[ChangeVerdict], dry_run: DryRun) -> Bytes {
     let results = submit.changes.iter().zip(verdicts).map(|(change, verdict)| {
         let result = Object::new();
         let result = match change.source_id() {
             Some(source_id) => result.text("source_id", source_id),
             None => result.raw("source_id", b"null"),
         };
-        told(result, verdict).end()
+        with_verdict(result, verdict, dry_run).end()
     });
     let results = array(results);
     let count = |status: &str| verdicts.iter().filter(|verdict| verdict.status() == status).count();
@@ -42,21 +43,22 @@ fn listed(answer: Object, submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes 
 }
 
 /// The answer to a request about one item: a delete, a cancel or a release.
-pub(super) fn one(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
-    alone(Object::new(), submit, verdicts)
+pub(super) fn single_result(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
+    write_single_result(Object::new(), submit, verdicts, DryRun::No)
 }
 
 /// The same, where nothing was changed.
-pub(super) fn trial_one(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
-    alone(Object::new().value("dry_run", true), submit, verdicts)
+pub(super) fn dry_run_single_result(submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
+    write_single_result(Object::new().value("dry_run", true), submit, verdicts, DryRun::Yes)
 }
 
-fn alone(answer: Object, submit: &Submit, verdicts: &[ChangeVerdict]) -> Bytes {
+fn write_single_result(answer: Object, submit: &Submit, verdicts: &[ChangeVerdict], dry_run: DryRun) -> Bytes {
     let source_id = submit.changes.first().and_then(|change| change.source_id()).unwrap_or_default();
-    verdicts.iter().fold(answer.text("source_id", source_id), told).end().into()
+    let result = answer.text("source_id", source_id);
+    verdicts.iter().fold(result, |result, verdict| with_verdict(result, verdict, dry_run)).end().into()
 }
 
-fn told(result: Object, verdict: &ChangeVerdict) -> Object {
+fn with_verdict(result: Object, verdict: &ChangeVerdict, dry_run: DryRun) -> Object {
     let result = result.text("status", verdict.status());
     match verdict {
         ChangeVerdict::Accepted { item, reactivated } => {
@@ -67,8 +69,10 @@ fn told(result: Object, verdict: &ChangeVerdict) -> Object {
             let result = result.text("internal_id", &item.internal());
             if *differs { result.text("warning", DIFFERS) } else { result }
         }
+        // A dry run opens no quarantine: the id would name one that never comes to be.
+        ChangeVerdict::Quarantined { unresolved, .. } if dry_run == DryRun::Yes => with_unresolved(result, unresolved),
         ChangeVerdict::Quarantined { quarantine, unresolved } => {
-            waiting(result.text("quarantine_id", &quarantine.to_string()), unresolved)
+            with_unresolved(result.text("quarantine_id", &quarantine.to_string()), unresolved)
         }
         ChangeVerdict::Rejected(faults) => result.raw("reasons", &array(faults.iter().map(fault))),
         ChangeVerdict::Retired { item, replay, .. } => {
@@ -88,15 +92,15 @@ fn fault(fault: &ItemFault) -> Vec<u8> {
 }
 
 // Why an item waits: in a sentence, in the word for the first of the reasons, and as a list.
-fn waiting(result: Object, unresolved: &[Missing]) -> Object {
+fn with_unresolved(result: Object, unresolved: &[Missing]) -> Object {
     let first = unresolved.first().map_or("", |missing| &missing.reason);
-    let named = unresolved
+    let names = unresolved
         .iter()
         .take(NAMED_MAX)
         .map(|missing| format!("{} {}", missing.collection, quoted(&missing.source_id)));
-    let named: Vec<String> = named.collect();
+    let names: Vec<String> = names.collect();
     let more = if unresolved.len() > NAMED_MAX { " and others" } else { "" };
-    let reason = format!("waits for {}{more}", named.join(", "));
+    let reason = format!("waits for {}{more}", names.join(", "));
     result.text("reason", &reason).text("reason_code", first).raw("unresolved", &array(unresolved.iter().map(missing)))
 }
 
@@ -111,7 +115,7 @@ fn missing(missing: &Missing) -> Vec<u8> {
         .end()
 }
 
-fn versioned(object: Object, version: Option<&ItemVersion>) -> Object {
+fn with_version(object: Object, version: Option<&ItemVersion>) -> Object {
     match version {
         None => object.raw("source_version", b"null"),
         Some(ItemVersion::Integer(number)) => object.raw("source_version", number.to_string().as_bytes()),
@@ -124,38 +128,38 @@ fn versioned(object: Object, version: Option<&ItemVersion>) -> Object {
 /// An item with its present version; none before one is accepted.
 pub(super) fn item(item: &Item) -> Option<Vec<u8>> {
     let current = item.current.as_ref()?;
-    let told = versioned(Object::new().text("source_id", &item.source_id), current.version.as_ref());
-    let told = told.text("internal_id", &item.id().internal());
-    let told = retired_or_active(told, current);
-    Some(sent(told, current).raw("item", &current.content).end())
+    let row = with_version(Object::new().text("source_id", &item.source_id), current.version.as_ref());
+    let row = row.text("internal_id", &item.id().internal());
+    let row = with_status(row, current);
+    Some(with_sent(row, current).raw("item", &current.content).end())
 }
 
 /// One accepted version, in a history.
 pub(super) fn version(number: u64, accepted: &Accepted, replaced: Option<&Replaced>) -> Vec<u8> {
-    let told = versioned(Object::new(), accepted.version.as_ref()).value("number", number);
-    let told = sent(told, accepted);
-    let told = match &accepted.retired {
-        None => told,
-        Some(retired) => told
+    let row = with_version(Object::new(), accepted.version.as_ref()).value("number", number);
+    let row = with_sent(row, accepted);
+    let row = match &accepted.retired {
+        None => row,
+        Some(retired) => row
             .text("retired_as", retired.cause.status())
             .time("retired_at", retired.from.at)
             .text("retired_by", &retired.from.by)
             .text("retired_correlation_id", &retired.from.correlation_id),
     };
-    let told = replaced.iter().fold(told, |told, replaced| told.time("replaced_at", replaced.replaced_at));
-    told.raw("item", &accepted.content).end()
+    let row = replaced.iter().fold(row, |row, replaced| row.time("replaced_at", replaced.replaced_at));
+    row.raw("item", &accepted.content).end()
 }
 
-fn retired_or_active(told: Object, current: &Accepted) -> Object {
+fn with_status(row: Object, current: &Accepted) -> Object {
     match &current.retired {
-        None => told.text("status", "ACTIVE"),
-        Some(retired) => told.text("status", retired.cause.status()).time("retired_at", retired.from.at),
+        None => row.text("status", "ACTIVE"),
+        Some(retired) => row.text("status", retired.cause.status()).time("retired_at", retired.from.at),
     }
 }
 
-fn sent(told: Object, accepted: &Accepted) -> Object {
+fn with_sent(row: Object, accepted: &Accepted) -> Object {
     let from = &accepted.from;
-    told.time("accepted_at", from.at).text("by", &from.by).text("correlation_id", &from.correlation_id)
+    row.time("accepted_at", from.at).text("by", &from.by).text("correlation_id", &from.correlation_id)
 }
 
 /// A stay in quarantine.
@@ -173,21 +177,21 @@ pub(super) fn quarantine(quarantined: &Quarantined) -> Vec<u8> {
         resolved,
     } = quarantined;
     let id: QuarantineId = quarantined.id();
-    let told = Object::new().text("quarantine_id", &id.to_string()).text("collection", collection);
-    let told = versioned(told.text("source_id", source_id), version.as_ref());
-    let told = told.text("status", if resolved.is_none() { "OPEN" } else { "RESOLVED" });
-    let told = waiting(told, unresolved)
+    let row = Object::new().text("quarantine_id", &id.to_string()).text("collection", collection);
+    let row = with_version(row.text("source_id", source_id), version.as_ref());
+    let row = row.text("status", if resolved.is_none() { "OPEN" } else { "RESOLVED" });
+    let row = with_unresolved(row, unresolved)
         .time("opened_at", *opened)
         .time("sent_at", from.at)
         .text("by", &from.by)
         .text("correlation_id", &from.correlation_id);
-    let told = match resolved {
-        None => told,
-        Some(resolved) => told
+    let row = match resolved {
+        None => row,
+        Some(resolved) => row
             .text("resolution", resolved.how.name())
             .time("resolved_at", resolved.from.at)
             .text("resolved_by", &resolved.from.by)
             .text("resolved_correlation_id", &resolved.from.correlation_id),
     };
-    told.raw("item", content).end()
+    row.raw("item", content).end()
 }

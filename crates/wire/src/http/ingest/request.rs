@@ -29,34 +29,30 @@ pub(super) enum Mode {
 
 /// Whether anything shall change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Trial {
+pub(super) enum DryRun {
     Yes,
     No,
 }
 
 impl Mode {
     pub(super) fn of(query: &Query, group: Group) -> Result<Self, Problem> {
-        match query.one("mode")? {
-            None | Some("upsert") => Ok(Self::Upsert),
-            Some(mode @ ("bulk" | "full-refresh")) if mode == "bulk" || group == Group::Master => {
+        match query.one("mode")?.unwrap_or(UPSERT) {
+            UPSERT => Ok(Self::Upsert),
+            mode @ ("bulk" | "full-refresh") if mode == "bulk" || group == Group::Master => {
                 let detail =
                     format!("this release does not serve mode={mode}; send the items in requests of mode=upsert");
                 Err(Problem::new(Code::ModeUnsupported, detail))
             }
-            Some(mode) => Err(malformed(format!("there is no mode {mode:?} under {}; use upsert", group.name()))),
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Upsert => "upsert",
+            mode => Err(malformed(format!("there is no mode {mode:?} under {}; use upsert", group.name()))),
         }
     }
 }
 
-impl Trial {
+const UPSERT: &str = "upsert";
+
+impl DryRun {
     pub(super) fn of(query: &Query) -> Result<Self, Problem> {
-        // An empty value is not taken for none: what was meant as a trial must not change anything.
+        // An empty value is not taken for none: what was meant as a dry run must not change anything.
         match query.given("dry_run")? {
             None | Some("false") => Ok(Self::No),
             Some("true") => Ok(Self::Yes),
@@ -66,31 +62,27 @@ impl Trial {
 }
 
 /// A request that brings items. The same items on another path or in another mode are another request.
-pub(super) fn of_items(
-    call: &Call,
-    mode: Mode,
-    trial: Trial,
-    body: Body,
-    answer: fn(&Submit, &[ChangeVerdict]) -> Bytes,
-) -> Result<IngestRequest, Problem> {
-    let place = format!("{}?mode={}", call.parts.uri.path(), mode.name());
-    made(call, trial, body.asked_of("POST", &place), answer)
+pub(super) fn of_items(call: &Call, query: &Query, dry_run: DryRun, body: Body) -> Result<IngestRequest, Problem> {
+    let place = format!("{}?mode={}", call.parts.uri.path(), query.one("mode")?.unwrap_or(UPSERT));
+    let answer = if dry_run == DryRun::Yes { reply::dry_run_item_results } else { reply::item_results };
+    ingest_request(call, dry_run, body.asked_of("POST", &place), answer)
 }
 
 /// A request about one thing that its path names; what its body says does not count.
-pub(super) fn of_one(call: &Call, trial: Trial) -> Result<IngestRequest, Problem> {
+pub(super) fn of_one_item(call: &Call, dry_run: DryRun) -> Result<IngestRequest, Problem> {
     let compared = Body::opaque(&[]).asked_of(call.parts.method.as_str(), call.parts.uri.path());
-    made(call, trial, compared, if trial == Trial::Yes { reply::trial_one } else { reply::one })
+    let answer = if dry_run == DryRun::Yes { reply::dry_run_single_result } else { reply::single_result };
+    ingest_request(call, dry_run, compared, answer)
 }
 
-// A trial has no id: it may be repeated as it is, and leaves none behind.
-fn made(
+// A dry run has no id: it may be repeated as it is, and leaves none behind.
+fn ingest_request(
     call: &Call,
-    trial: Trial,
+    dry_run: DryRun,
     compared: Body,
     answer: fn(&Submit, &[ChangeVerdict]) -> Bytes,
 ) -> Result<IngestRequest, Problem> {
-    let correlation_id = if trial == Trial::Yes { "".into() } else { correlation_id(call)? };
+    let correlation_id = if dry_run == DryRun::Yes { "".into() } else { correlation_id(call)? };
     let (tenant, by) = (tenant(call)?, call.caller.id.as_str().into());
     Ok(IngestRequest { tenant, by, correlation_id, compared, trace: Some(call.trace.held()), answer })
 }

@@ -8,7 +8,8 @@ use crate::{
     http::{
         openapi::parameter::{
             AFTER, COLLECTION, CORRELATION_ID, DRY_RUN, INGEST_MODE, LIMIT, OF_TENANT, QUARANTINE_COLLECTION,
-            QUARANTINE_ID, QUARANTINE_REASON, QUARANTINE_STATUS, SINCE, SOURCE_ID, WAITING_FOR,
+            QUARANTINE_CORRELATION_ID, QUARANTINE_ID, QUARANTINE_REASON, QUARANTINE_RESOLUTION, QUARANTINE_SOURCE_ID,
+            QUARANTINE_STATUS, SINCE, SOURCE_ID, WAITING_FOR,
         },
         route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
     },
@@ -152,7 +153,10 @@ pub(in crate::http) const ROUTES: &[Route] = &[
         RequestBody::None,
         &[
             &QUARANTINE_STATUS,
+            &QUARANTINE_RESOLUTION,
             &QUARANTINE_COLLECTION,
+            &QUARANTINE_SOURCE_ID,
+            &QUARANTINE_CORRELATION_ID,
             &WAITING_FOR,
             &QUARANTINE_REASON,
             &OF_TENANT,
@@ -161,7 +165,7 @@ pub(in crate::http) const ROUTES: &[Route] = &[
             &SINCE,
         ],
         (200, Content::Json("Quarantines"), "A page"),
-        &[Code::UnknownCursor, Code::StoreUnsupported]
+        &[Code::UnknownCollection, Code::UnknownCursor, Code::StoreUnsupported]
     ),
     route!(
         POST "quarantine/{quarantine_id}/release", "releaseQuarantine", "Look at an item in quarantine again",

@@ -1,7 +1,7 @@
 //! Parameters of the OpenAPI document, with the bounds that the routes enforce.
 
-use fencepost::{dispatch::envelope, ingest::items::SOURCE_ID_BYTES_MAX};
-use fencepost_kernel::lane::DeadLetterReason;
+use fencepost::{dispatch::envelope, ingest::items::SOURCE_ID_BYTES_MAX, policy::collections::Reason};
+use fencepost_kernel::{item::StayOutcome, lane::DeadLetterReason};
 use serde_json::{Value, json};
 
 use crate::http::{
@@ -117,8 +117,22 @@ pub(in crate::http) const QUARANTINE_STATUS: Parameter =
     new("status", "query", "only these; both where absent", Schema::Words(|| vec!["OPEN", "RESOLVED"]));
 pub(in crate::http) const QUARANTINE_COLLECTION: Parameter =
     new("collection", "query", "only items of this collection", Schema::Any);
-pub(in crate::http) const QUARANTINE_REASON: Parameter =
-    new("reason_code", "query", "only those that wait for this reason", Schema::Any);
+pub(in crate::http) const QUARANTINE_SOURCE_ID: Parameter =
+    new("source_id", "query", "only items of this source id", Schema::Any);
+pub(in crate::http) const QUARANTINE_CORRELATION_ID: Parameter =
+    new("correlation_id", "query", "only items that the request of this id brought", Schema::Any);
+pub(in crate::http) const QUARANTINE_RESOLUTION: Parameter = new(
+    "resolution",
+    "query",
+    "only those that ended so",
+    Schema::Words(|| StayOutcome::ALL.map(StayOutcome::name).to_vec()),
+);
+pub(in crate::http) const QUARANTINE_REASON: Parameter = new(
+    "reason_code",
+    "query",
+    "only those that wait for this reason",
+    Schema::Words(|| Reason::WORDS.map(|(word, _)| word).to_vec()),
+);
 pub(in crate::http) const WAITING_FOR: Parameter =
     new("waiting_for", "query", "only those that wait for this item, as COLLECTION/SOURCE_ID", Schema::Any);
 
