@@ -273,8 +273,15 @@ async fn serve(
     let watch = tokio::spawn(watch::run(app.clone()));
     let reloads = tokio::spawn(reloads(app.clone(), hangups));
     let (of_items, counting) = (app.clone(), app.clone());
+    let (of_jobs, deciding, counting_jobs) = (app.clone(), app.clone(), app.clone());
+    let jobs = tokio::spawn(ingest::jobs::run(
+        fencepost.ingest_signals(),
+        move || Some(of_jobs.fencepost.ingest_jobs()),
+        move |collection, decided| deciding.metrics.items.decided(collection, decided),
+        move |open| counting_jobs.metrics.items.jobs(open, counting_jobs.fencepost.engine().now()),
+    ));
     let items = tokio::spawn(ingest::run(
-        fencepost.arrived(),
+        fencepost.ingest_signals(),
         move || Some(of_items.fencepost.ingest()),
         move |open| counting.metrics.items.quarantines(open, counting.fencepost.engine().now()),
     ));
@@ -332,7 +339,7 @@ async fn serve(
     if let Some(serving) = serving_admin {
         let _ = serving.await;
     }
-    for task in [watch, reloads, items] {
+    for task in [watch, reloads, items, jobs] {
         task.abort();
         let _ = task.await;
     }

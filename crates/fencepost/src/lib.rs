@@ -216,6 +216,11 @@ impl Fencepost {
         Some(Ingest::new(self.engine.clone(), rules, self.ingest_signals.clone()))
     }
 
+    /// The same where the store can keep jobs.
+    pub fn ingest_jobs(&self) -> Option<Ingest> {
+        self.ingest().filter(|_| self.engine.keeps(kernel::key::Kind::Job))
+    }
+
     /// What [`ingest::run`] and [`ingest::jobs::run`] wait for.
     pub fn ingest_signals(&self) -> Arc<IngestSignals> {
         self.ingest_signals.clone()

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use fencepost::ingest::OpenQuarantines;
-use fencepost_kernel::Millis;
+use fencepost::ingest::{OpenQuarantines, jobs::JobFigures};
+use fencepost_kernel::{Millis, job::Progress};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
@@ -19,6 +19,8 @@ pub struct ItemFigures {
     differing: Family<ByCollection, Counter>,
     quarantines: Gauge,
     oldest_s: Gauge<f64, AtomicU64>,
+    jobs: Family<Vec<(&'static str, &'static str)>, Gauge>,
+    oldest_job_s: Gauge<f64, AtomicU64>,
 }
 
 impl ItemFigures {
@@ -42,6 +44,13 @@ impl ItemFigures {
             Unit::Seconds,
             own.oldest_s.clone(),
         );
+        registry.register("jobs_open", "Jobs that have not ended, by state", own.jobs.clone());
+        registry.register_with_unit(
+            "oldest_job",
+            "Age of the oldest job that has not ended",
+            Unit::Seconds,
+            own.oldest_job_s.clone(),
+        );
         own
     }
 
@@ -54,6 +63,24 @@ impl ItemFigures {
     /// Counts items that came again at their accepted version with other content.
     pub fn differing(&self, collection: &Arc<str>, items: usize) {
         self.differing.get_or_create(&vec![("collection", collection.clone())]).inc_by(items as u64);
+    }
+
+    /// Counts items that a job has decided.
+    pub fn decided(&self, collection: &Arc<str>, decided: Progress) {
+        let Progress { accepted, replay, quarantined, rejected } = decided;
+        let counts = [("ACCEPTED", accepted), ("REPLAY", replay), ("QUARANTINED", quarantined), ("REJECTED", rejected)];
+        for (status, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            let labels = vec![("collection", collection.clone()), ("verdict", status.into())];
+            self.items.get_or_create(&labels).inc_by(count);
+        }
+    }
+
+    /// Sets the gauges of jobs. `now` is store time.
+    pub fn jobs(&self, open: JobFigures, now: Millis) {
+        for (state, count) in [("QUEUED", open.queued), ("RUNNING", open.running)] {
+            self.jobs.get_or_create(&vec![("state", state)]).set(count as i64);
+        }
+        self.oldest_job_s.set(open.oldest.map_or(0.0, |oldest| now.since(oldest) as f64 / 1_000.0));
     }
 
     /// Sets the gauges. `now` is store time.

@@ -65,6 +65,8 @@ codes! {
     UnknownItem = 404 "unknown-item" "No such item";
     /// No such quarantine.
     UnknownQuarantine = 404 "unknown-quarantine" "No such quarantine";
+    /// No such job.
+    UnknownJob = 404 "unknown-job" "No such job";
     /// A cursor that this list did not give out.
     UnknownCursor = 404 "unknown-cursor" "No such cursor";
     /// The warehouse that was asked for has no transport.
@@ -77,6 +79,8 @@ codes! {
     Conflict = 409 "conflict" "The key was first used with other content";
     /// The id of the request was first used for another one.
     CorrelationIdReused = 409 "correlation-id-reused" "The correlation id was first used for another request";
+    /// The job is over, and cannot be cancelled.
+    JobEnded = 409 "job-ended" "The job has ended";
     /// Another request holds the claim.
     InFlight = 409 "in-flight" "The first request is still under way";
     /// The outcome of an earlier attempt is unknown, and a person must resolve it.

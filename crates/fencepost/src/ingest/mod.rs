@@ -16,10 +16,7 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Scope, Tenant,
     fence::{self, ClaimFence, HolderTrace, Source, Target, body::Body},
-    item::{
-        self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced,
-        Submit,
-    },
+    item::{self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced, Submit},
     key::Kind,
 };
 use fencepost_policy::{Policy, collections::Collections, ingest::IngestSettings};

@@ -77,7 +77,6 @@ impl Call {
     }
 
     /// The same for a handler that takes the body in chunks.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no capability has a streaming route yet"))]
     pub(super) async fn run_streaming(
         admitted: Admitted,
         handler: impl AsyncFnOnce(&Call, &mut BodyStream) -> Result<Response, Problem>,
@@ -123,7 +122,7 @@ impl Call {
     // A rule of the gateway has no limit of its own: the policy's counts.
     fn body_bytes_max(&self) -> usize {
         let of_policy = self.policy.server.limits.request_bytes_max;
-        self.entry.map_or(of_policy, |entry| entry.route.body_limit.bytes(of_policy as u64) as usize)
+        self.entry.map_or(of_policy, |entry| entry.route.body_limit.bytes(of_policy as u64, &self.parts.uri) as usize)
     }
 
     /// Whether the request says that its body is JSON.

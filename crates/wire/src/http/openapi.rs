@@ -136,6 +136,11 @@ fn operation(tag: &str, route: &Route) -> Value {
         RequestBody::OptionalJson(schema) => {
             operation["requestBody"] = json!({"required": false, "content": json_body(schema)});
         }
+        RequestBody::JsonOrLines(schema) => {
+            let mut content = json_body(schema);
+            content["application/x-ndjson"] = json!({"schema": {"type": "string"}});
+            operation["requestBody"] = json!({"required": true, "content": content});
+        }
     }
     operation
 }

@@ -280,7 +280,7 @@ fn decided(call: &Call, target: &Target, reply: &Reply) -> Result<Answer, Proble
             Ok(Answer { replayed: *replay, ..Answer::ok(self::alias(alias, Some(*replay))) })
         }
         // Replies about lanes have answers of their own.
-        Reply::Lane(_) | Reply::Dispatch(_) | Reply::Item(_) | Reply::Done => {
+        Reply::Lane(_) | Reply::Dispatch(_) | Reply::Item(_) | Reply::Job(_) | Reply::Done => {
             Err(Problem::new(Code::Internal, "no reply"))
         }
     }

@@ -7,7 +7,7 @@ use std::{convert::Infallible, sync::Arc};
 use axum::{body::Body, response::Response};
 use fencepost::policy::identity::{Identity, Role};
 use futures::future::BoxFuture;
-use http::{Method, request::Parts};
+use http::{Method, Uri, request::Parts};
 
 use super::{App, call, openapi::parameter::Parameter, routes::OnAdminListener};
 use crate::{
@@ -83,18 +83,19 @@ pub(super) enum Class {
     /// Everything else whose body is read into memory before it is handled.
     Normal,
     /// The handler takes the body in chunks while it arrives.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no capability has a streaming route yet"))]
     Streaming,
 }
 
 /// How many bytes a request body may have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum BodyLimit {
     /// As many as the policy says (`server.limits.request_bytes_max`).
     Policy,
     /// A bound of this route's own, independent of the policy's.
     #[cfg_attr(not(test), expect(dead_code, reason = "no capability has a limit of its own yet"))]
     Bytes(u64),
+    /// As many as the policy says, but for an upload, which the address tells: its handler takes it in chunks and bounds it.
+    PolicyButUploads(fn(&Uri) -> bool),
 }
 
 /// A request body, as the document describes it.
@@ -105,6 +106,8 @@ pub(super) enum RequestBody {
     Json(&'static str),
     /// The same, and it may be left out.
     OptionalJson(&'static str),
+    /// JSON of this schema, or a line of JSON for each of its items.
+    JsonOrLines(&'static str),
 }
 
 /// An answer's body, as the document describes it.
@@ -124,7 +127,6 @@ pub(super) enum Handler {
     /// Gets the body whole.
     Buffered(fn(Admitted) -> Answer),
     /// Gets the body in chunks.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no capability has a streaming route yet"))]
     Streaming(fn(Admitted) -> Answer),
 }
 
@@ -147,7 +149,7 @@ macro_rules! buffered {
 }
 
 /// A route that takes its body in chunks: `async fn(&Call, &mut BodyStream) -> Result<Response, Problem>`.
-#[cfg_attr(not(test), expect(unused_macros, reason = "no capability has a streaming route yet"))]
+#[cfg_attr(not(test), expect(unused_macros, reason = "every streaming route of the product takes some bodies whole"))]
 macro_rules! streaming {
     ($handler:path) => {
         $crate::http::route::Handler::Streaming(|admitted| {
@@ -156,9 +158,26 @@ macro_rules! streaming {
     };
 }
 
-#[cfg_attr(not(test), expect(unused_imports, reason = "no capability has a streaming route yet"))]
+/// A route that takes its body in chunks where the address says so, and else whole.
+macro_rules! streaming_where {
+    ($asks:path, $in_chunks:path, $whole:path) => {
+        $crate::http::route::Handler::Streaming(|admitted| {
+            Box::pin(async move {
+                Ok(match $asks(&admitted.parts.uri) {
+                    true => $crate::http::call::Call::run_streaming(admitted, $in_chunks).await,
+                    false => $crate::http::call::Call::run(admitted, $whole).await,
+                })
+            })
+        })
+    };
+}
+
+#[cfg_attr(
+    not(test),
+    expect(unused_imports, reason = "every streaming route of the product takes some bodies whole")
+)]
 pub(super) use streaming;
-pub(super) use {buffered, head_only};
+pub(super) use {buffered, head_only, streaming_where};
 
 /// A route with its metric label.
 pub(super) struct Entry {
@@ -209,12 +228,17 @@ impl Access {
     }
 }
 
+/// No upload is larger, whatever its handler allows.
+const UPLOAD_BYTES_MAX: u64 = 1 << 50;
+
 impl BodyLimit {
     /// The limit in bytes; `of_policy` is the policy's limit for all routes.
-    pub(super) fn bytes(self, of_policy: u64) -> u64 {
+    pub(super) fn bytes(self, of_policy: u64, uri: &Uri) -> u64 {
         match self {
             Self::Policy => of_policy,
             Self::Bytes(bytes) => bytes,
+            Self::PolicyButUploads(is_upload) if is_upload(uri) => UPLOAD_BYTES_MAX,
+            Self::PolicyButUploads(_) => of_policy,
         }
     }
 }

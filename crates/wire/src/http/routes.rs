@@ -86,7 +86,7 @@ impl Router {
                 }
                 fast.extend((route.class == Class::Fast).then_some(route));
                 probes.extend((table.audience == Audience::Monitoring).then_some(route));
-                limited.extend((route.body_limit != BodyLimit::Policy).then_some(route));
+                limited.extend((!matches!(route.body_limit, BodyLimit::Policy)).then_some(route));
             }
         }
         let mut paths = matchit::Router::new();
@@ -167,7 +167,7 @@ impl Routes {
 
     /// How many bytes the body of a request may have, given the limit of all that have none of their own.
     pub fn body_bytes_max(method: &Method, uri: &Uri, default: u64) -> u64 {
-        ROUTER.body_bytes_max(method, uri.path(), default)
+        ROUTER.body_bytes_max(method, uri, default)
     }
 
     // An unknown path belongs to the operators if it lies under theirs, and else to the clients.
@@ -185,13 +185,13 @@ impl Routes {
 }
 
 impl Router {
-    fn body_bytes_max(&self, method: &Method, path: &str, default: u64) -> u64 {
+    fn body_bytes_max(&self, method: &Method, uri: &Uri, default: u64) -> u64 {
         // No look-up where no route has a limit of its own.
         if self.limited.is_empty() {
             return default;
         }
-        let entry = self.endpoint(path).and_then(|endpoint| endpoint.entry(method));
-        entry.map_or(default, |entry| entry.route.body_limit.bytes(default))
+        let entry = self.endpoint(uri.path()).and_then(|endpoint| endpoint.entry(method));
+        entry.map_or(default, |entry| entry.route.body_limit.bytes(default, uri))
     }
 }
 

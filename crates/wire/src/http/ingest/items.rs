@@ -15,9 +15,10 @@ use fencepost_kernel::{
     item::{self, Change, ChangeVerdict, ItemId, Retirement},
     json::{JsonNode, Value},
 };
+use http::StatusCode;
 
 use super::{
-    collection, ingest, malformed,
+    collection, ingest, jobs, malformed,
     request::{self, DryRun, Mode},
     tenant,
 };
@@ -58,22 +59,23 @@ async fn submit(call: &Call, group: Group) -> Result<Response, Problem> {
         DryRun::No => Body::json(&node, &ingest.rules().scope.mask),
     };
     let request = request::of_items(call, &query, dry_run, compared)?;
-    let changes = || {
+    let listed = || {
         let collection = collection(call, &ingest, group)?;
-        let Mode::Upsert = Mode::of(&query, group)?;
-        Ok((collection.clone(), changes_of(call, &ingest, collection, &node)?))
+        let Mode::Upsert = Mode::of(&query, group)? else { return Err(malformed("`mode` is written in another way")) };
+        Ok((collection, item_list(&request.tenant, object(&node)?)?))
     };
-    answer(call, &ingest, (&request, dry_run), changes()).await
+    let listed = listed();
+    if let Ok((collection, items)) = &listed
+        && items.len() > ingest.rules().settings.bulk_async_threshold
+    {
+        return jobs::of_items(call, &ingest, collection, (&request, dry_run), items).await;
+    }
+    let changes = listed.and_then(|(collection, items)| Ok((collection.clone(), changes_of(call, collection, items)?)));
+    answer(call, &ingest, (&request, dry_run), changes).await
 }
 
-fn changes_of(
-    call: &Call,
-    ingest: &Ingest,
-    collection: &Collection,
-    node: &JsonNode<'_>,
-) -> Result<Vec<Change>, Problem> {
-    let tenant = tenant(call)?;
-    let changes = read_items(collection, &tenant, item_list(ingest, &tenant, object(node)?)?, &call.body);
+fn changes_of(call: &Call, collection: &Collection, items: &[JsonNode<'_>]) -> Result<Vec<Change>, Problem> {
+    let changes = read_items(collection, &tenant(call)?, items, &call.body);
     let references: usize = changes.iter().map(Change::references).sum();
     if references > REFERENCES_MAX {
         let detail =
@@ -86,7 +88,7 @@ fn changes_of(
 /// The most references of all items of one request: each may become a row.
 const REFERENCES_MAX: usize = 20_000;
 
-fn item_list<'n, 'a>(ingest: &Ingest, tenant: &Tenant, node: &'n JsonNode<'a>) -> Result<&'n [JsonNode<'a>], Problem> {
+fn item_list<'n, 'a>(tenant: &Tenant, node: &'n JsonNode<'a>) -> Result<&'n [JsonNode<'a>], Problem> {
     if node.get("partner_id").is_some_and(|id| id.as_str() != Some(tenant.as_str())) {
         let detail = format!("`partner_id` must be {tenant}, this credential's partner");
         return Err(Problem::new(Code::Forbidden, detail));
@@ -96,12 +98,6 @@ fn item_list<'n, 'a>(ingest: &Ingest, tenant: &Tenant, node: &'n JsonNode<'a>) -
     };
     if let Some(wrong) = items.iter().position(|item| !matches!(item.value, Value::Object(_))) {
         return Err(malformed(format!("`items` must be a list of objects; the one at {wrong} is none")));
-    }
-    let most = ingest.rules().settings.bulk_async_threshold;
-    if items.len() > most {
-        let detail =
-            format!("a request may have up to {most} items, not {}; send them in several requests", items.len());
-        return Err(Problem::new(Code::TooLarge, detail));
     }
     Ok(items)
 }
@@ -161,8 +157,8 @@ pub(super) async fn answer(
     respond(call, ingest, request, Some(&collection.name), &reply)
 }
 
-// Logs and counts a reply, and writes its answer. A repeat may name a collection that is gone.
-fn respond(
+/// Logs and counts a reply, and writes its answer. A repeat may name a collection that is gone.
+pub(super) fn respond(
     call: &Call,
     ingest: &Ingest,
     request: &IngestRequest,
@@ -182,7 +178,10 @@ fn respond(
         return match &fence.state {
             State::Sealed { receipt, expires, .. } => {
                 call.room_for(receipt.body.len())?;
-                Ok(Answer { replayed: true, expires: Some(*expires), ..Answer::ok(receipt.body.to_vec()) }.response())
+                let answer = Answer { replayed: true, expires: Some(*expires), ..Answer::ok(receipt.body.to_vec()) };
+                let is_job = jobs::is_job(&receipt.effect_id);
+                let status = if is_job { StatusCode::ACCEPTED } else { StatusCode::OK };
+                Ok(Answer { status, ..answer }.response())
             }
             State::Pending { .. } | State::Released { .. } => Err(Problem::new(Code::Internal, "no receipt")),
         };

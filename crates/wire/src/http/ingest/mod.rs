@@ -1,7 +1,8 @@
-//! `/wms-ingest/v1`: items from partners, and their quarantine.
+//! `/wms-ingest/v1`: items from partners, their quarantine, and jobs.
 //! Routes translate and ask the library; none of them decides.
 
 mod items;
+mod jobs;
 mod quarantine;
 mod read;
 mod reply;
@@ -37,7 +38,7 @@ fn ingest(call: &Call) -> Result<Ingest, Problem> {
         let detail = "a node of an older release shares the store and knows no items; ask again once it is gone";
         return Err(Problem::new(Code::StoreUnavailable, detail).retry_after(60));
     }
-    Ok(Ingest::new(engine.clone(), rules, call.app.fencepost.arrived()))
+    Ok(Ingest::new(engine.clone(), rules, call.app.fencepost.ingest_signals()))
 }
 
 // The collection that the path names, within its group.

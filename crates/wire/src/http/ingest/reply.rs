@@ -3,8 +3,12 @@
 //! Never asks the library anything. Called by the kernel, through the request, and by the routes beside it.
 
 use bytes::Bytes;
-use fencepost_kernel::item::{
-    Accepted, ChangeVerdict, Item, ItemFault, ItemVersion, Missing, QuarantineId, Quarantined, Replaced, Submit,
+use fencepost_kernel::{
+    item::{
+        Accepted, ChangeVerdict, Item, ItemFault, ItemVersion, Missing, QuarantineId, Quarantined, Replaced, Submit,
+    },
+    job::{Job, JobState, LineResult, LineVerdict, Progress, Results},
+    json,
 };
 
 use super::request::DryRun;
@@ -194,4 +198,93 @@ pub(super) fn quarantine(quarantined: &Quarantined) -> Vec<u8> {
             .text("resolved_correlation_id", &resolved.from.correlation_id),
     };
     row.raw("item", content).end()
+}
+
+/// The answer to the upload of a job.
+pub(super) fn queued_job(job: &Job) -> Bytes {
+    let answer = Object::new().text("job_id", &job.id.to_string());
+    let answer =
+        answer.text("status_url", &format!("/wms-ingest/v1/jobs/{}", job.id)).value("accepted_items", job.lines);
+    if job.dry_run { answer.value("dry_run", true) } else { answer }.end().into()
+}
+
+/// A job with its progress.
+pub(super) fn job(job: &Job) -> Vec<u8> {
+    let Progress { accepted, replay, quarantined, rejected } = job.progress;
+    let progress = Object::new().value("done", job.progress.done()).value("total", job.lines);
+    let summary = Object::new()
+        .value("accepted", accepted)
+        .value("replay", replay)
+        .value("quarantined", quarantined)
+        .value("rejected", rejected);
+    let shown = Object::new()
+        .text("job_id", &job.id.to_string())
+        .text("status", job.state.name())
+        .text("mode", "bulk")
+        .text("collection", &job.collection)
+        .raw("progress", &progress.end())
+        .raw("summary", &summary.end());
+    let shown = if job.dry_run { shown.value("dry_run", true) } else { shown };
+    let shown = match &job.state {
+        JobState::Failed(failure) => {
+            shown.raw("error", &Object::new().text("code", &failure.code).text("detail", &failure.message).end())
+        }
+        _ => shown,
+    };
+    let shown = shown.text("by", &job.by).text("correlation_id", &job.correlation_id).time("created_at", job.created);
+    job.ended.iter().fold(shown, |shown, ended| shown.time("ended_at", *ended)).end()
+}
+
+/// The verdicts that results can be filtered by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LineStatus {
+    Accepted,
+    Replay,
+    Quarantined,
+    Rejected,
+}
+
+impl LineStatus {
+    pub(super) fn of(line: &LineResult) -> Self {
+        match line.verdict {
+            LineVerdict::Accepted { .. } => Self::Accepted,
+            LineVerdict::Replay { .. } => Self::Replay,
+            LineVerdict::Quarantined { .. } => Self::Quarantined,
+            LineVerdict::Rejected(_) => Self::Rejected,
+        }
+    }
+
+    /// Reads a list with commas.
+    pub(super) fn list(text: &str) -> Result<Vec<Self>, String> {
+        let read = |word: &str| match word.trim() {
+            "ACCEPTED" => Ok(Self::Accepted),
+            "REPLAY" => Ok(Self::Replay),
+            "QUARANTINED" => Ok(Self::Quarantined),
+            "REJECTED" => Ok(Self::Rejected),
+            other => Err(format!("`status` must be of ACCEPTED, REPLAY, QUARANTINED and REJECTED, not {other:?}")),
+        };
+        text.split(',').map(read).collect()
+    }
+}
+
+/// One line of a job's results. `number` is the item's number in the upload, from 1.
+pub(super) fn line(results: &Results, line: &LineResult, number: u64, (dry_run, with_item): (bool, bool)) -> Vec<u8> {
+    let shown = Object::new().value("line", number);
+    let shown = match &line.source_id {
+        Some(source_id) => shown.text("source_id", source_id),
+        None => shown.raw("source_id", b"null"),
+    };
+    let dry_run = if dry_run { DryRun::Yes } else { DryRun::No };
+    let shown = with_verdict(shown, &line.change_verdict(results), dry_run);
+    match line.item.as_ref().filter(|_| with_item) {
+        None => shown.end(),
+        // Each result is one line, also where the item was sent in several.
+        Some(item) => match json::parse(item) {
+            Ok(node) if item.contains(&b'\n') || item.contains(&b'\r') => {
+                shown.raw("item", &json::canonical(&node)).end()
+            }
+            Ok(_) => shown.raw("item", item).end(),
+            Err(_) => shown.text("item", &String::from_utf8_lossy(item)).end(),
+        },
+    }
 }

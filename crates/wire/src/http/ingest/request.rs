@@ -25,6 +25,8 @@ const CORRELATION_ID_MAX: usize = 128;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
     Upsert,
+    /// As a job.
+    Bulk,
 }
 
 /// Whether anything shall change.
@@ -38,12 +40,13 @@ impl Mode {
     pub(super) fn of(query: &Query, group: Group) -> Result<Self, Problem> {
         match query.one("mode")?.unwrap_or(UPSERT) {
             UPSERT => Ok(Self::Upsert),
-            mode @ ("bulk" | "full-refresh") if mode == "bulk" || group == Group::Master => {
+            "bulk" => Ok(Self::Bulk),
+            mode @ "full-refresh" if group == Group::Master => {
                 let detail =
                     format!("this release does not serve mode={mode}; send the items in requests of mode=upsert");
                 Err(Problem::new(Code::ModeUnsupported, detail))
             }
-            mode => Err(malformed(format!("there is no mode {mode:?} under {}; use upsert", group.name()))),
+            mode => Err(malformed(format!("there is no mode {mode:?} under {}; use upsert or bulk", group.name()))),
         }
     }
 }

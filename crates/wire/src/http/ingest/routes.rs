@@ -3,15 +3,15 @@
 use fencepost::policy::identity::Role;
 use http::Method;
 
-use super::{items, quarantine, read};
+use super::{items, jobs, quarantine, read};
 use crate::{
     http::{
         openapi::parameter::{
-            AFTER, COLLECTION, CORRELATION_ID, DRY_RUN, INGEST_MODE, LIMIT, OF_TENANT, QUARANTINE_COLLECTION,
-            QUARANTINE_CORRELATION_ID, QUARANTINE_ID, QUARANTINE_REASON, QUARANTINE_RESOLUTION, QUARANTINE_SOURCE_ID,
-            QUARANTINE_STATUS, SINCE, SOURCE_ID, WAITING_FOR,
+            AFTER, COLLECTION, CORRELATION_ID, DRY_RUN, INGEST_MODE, JOB_ID, JOB_STATUS, LIMIT, LINE_STATUS, OF_TENANT,
+            QUARANTINE_COLLECTION, QUARANTINE_CORRELATION_ID, QUARANTINE_ID, QUARANTINE_REASON, QUARANTINE_RESOLUTION,
+            QUARANTINE_SOURCE_ID, QUARANTINE_STATUS, SINCE, SOURCE_ID, WAITING_FOR, WITH_ITEM,
         },
-        route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered},
+        route::{Access, BodyLimit, Class, Content, RequestBody, Route, buffered, streaming_where},
     },
     problem::Code,
 };
@@ -43,14 +43,23 @@ macro_rules! route {
 }
 
 macro_rules! submit {
-    ($path:literal, $operation_id:literal, $summary:literal, $handler:path) => {
-        route!(
-            POST $path, $operation_id, $summary, $handler, SEND,
-            RequestBody::Json("Items"),
-            &[&COLLECTION, &INGEST_MODE, &DRY_RUN, &CORRELATION_ID],
-            (200, Content::Json("ItemResults"), "Each item with its verdict, in the order of the request"),
-            &[Code::MissingHeader, Code::UnknownCollection, Code::CorrelationIdReused, Code::ModeUnsupported]
-        )
+    ($path:literal, $operation_id:literal, $summary:literal, $whole:path, $upload:path) => {
+        Route {
+            handler: streaming_where!(jobs::asks_for_job, $upload, $whole),
+            class: Class::Streaming,
+            body_limit: BodyLimit::PolicyButUploads(jobs::asks_for_job),
+            answers: &[
+                (200, Content::Json("ItemResults"), "Each item with its verdict, in the order of the request"),
+                (202, Content::Json("JobQueued"), "A job, for mode=bulk and for more items than one request may have"),
+            ],
+            ..route!(
+                POST $path, $operation_id, $summary, $whole, SEND,
+                RequestBody::JsonOrLines("Items"),
+                &[&COLLECTION, &INGEST_MODE, &DRY_RUN, &CORRELATION_ID],
+                (200, Content::Json("ItemResults"), ""),
+                &[Code::MissingHeader, Code::UnknownCollection, Code::CorrelationIdReused, Code::ModeUnsupported]
+            )
+        }
     };
 }
 
@@ -101,19 +110,22 @@ pub(in crate::http) const ROUTES: &[Route] = &[
         "master/{collection}",
         "submitMaster",
         "Send master data: each item is accepted, known already, put in quarantine or refused",
-        items::master
+        items::master,
+        jobs::master
     ),
     submit!(
         "documents/{collection}",
         "submitDocuments",
         "Send documents: each is accepted, known already, put in quarantine or refused",
-        items::documents
+        items::documents,
+        jobs::documents
     ),
     submit!(
         "inventory/{collection}",
         "submitInventory",
         "Send inventory records: each is accepted, known already, put in quarantine or refused",
-        items::inventory
+        items::inventory,
+        jobs::inventory
     ),
     look!("master/{collection}/{source_id}", "getMaster", "An item of master data", read::master),
     retire!(
@@ -147,6 +159,37 @@ pub(in crate::http) const ROUTES: &[Route] = &[
         "getInventoryHistory",
         "Every accepted version of an inventory record, the newest first",
         read::inventory_history
+    ),
+    route!(
+        GET "jobs", "listJobs", "Jobs, the newest first", jobs::list, LOOK,
+        RequestBody::None,
+        &[&JOB_STATUS, &OF_TENANT, &LIMIT, &AFTER, &SINCE],
+        (200, Content::Json("Jobs"), "A page"),
+        &[Code::UnknownCursor, Code::StoreUnsupported]
+    ),
+    route!(
+        GET "jobs/{job_id}", "getJob", "A job with its progress", jobs::read, LOOK,
+        RequestBody::None,
+        &[&JOB_ID, &OF_TENANT],
+        (200, Content::Json("Job"), "The job as it stands"),
+        &[Code::UnknownJob, Code::StoreUnsupported]
+    ),
+    route!(
+        GET "jobs/{job_id}/results", "getJobResults",
+        "Each item of a job with its verdict, one a line; the header Fencepost-Next-Cursor says where the next page begins",
+        jobs::results, LOOK,
+        RequestBody::None,
+        &[&JOB_ID, &LINE_STATUS, &WITH_ITEM, &OF_TENANT, &LIMIT, &AFTER, &SINCE],
+        (200, Content::Text(&["application/x-ndjson"]), "Lines of JSON"),
+        &[Code::UnknownJob, Code::UnknownCursor, Code::StoreUnsupported]
+    ),
+    route!(
+        POST "jobs/{job_id}/cancel", "cancelJob", "End a job before its last item; what is decided stays", jobs::cancel,
+        SEND,
+        RequestBody::None,
+        &[&JOB_ID],
+        (200, Content::Json("Job"), "The job as it is now"),
+        &[Code::UnknownJob, Code::JobEnded, Code::StoreUnsupported]
     ),
     route!(
         GET "quarantine", "listQuarantine", "Items that wait for others", quarantine::list, LOOK,

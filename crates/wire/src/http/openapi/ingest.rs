@@ -52,6 +52,24 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         &["accepted", "replay", "quarantined", "rejected"],
         &[("accepted", &count), ("replay", &count), ("quarantined", &count), ("rejected", &count)],
     );
+    let job_status = one_of(&["QUEUED", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"]);
+    let job = object(
+        &["job_id", "status", "mode", "collection", "progress", "summary", "by", "correlation_id", "created_at"],
+        &[
+            ("job_id", &text),
+            ("status", &job_status),
+            ("mode", &one_of(&["bulk"])),
+            ("collection", &text),
+            ("progress", &object(&["done", "total"], &[("done", &count), ("total", &count)])),
+            ("summary", &summary),
+            ("dry_run", &yes),
+            ("error", &object(&["code", "detail"], &[("code", &text), ("detail", &text)])),
+            ("by", &text),
+            ("correlation_id", &text),
+            ("created_at", &time),
+            ("ended_at", &time),
+        ],
+    );
     let sent: [(&str, &Value); 3] = [("accepted_at", &time), ("by", &text), ("correlation_id", &text)];
     let status = one_of(&["ACTIVE", "INACTIVE", "CANCELLED"]);
     let mut shown: Vec<(&str, &Value)> = vec![
@@ -124,6 +142,9 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         "Item": object(&["source_id", "source_version", "internal_id", "status", "item"], &shown),
         "ItemHistory": page(&object(&["source_version", "number", "accepted_at", "by", "correlation_id", "item"], &past)),
         "Quarantines": page(&quarantine),
+        "JobQueued": object(&["job_id", "status_url", "accepted_items"], &[("job_id", &text), ("status_url", &text), ("accepted_items", &count), ("dry_run", &yes)]),
+        "Job": job,
+        "Jobs": page(&job),
         "Capabilities": object(&["collections", "limits", "auto_release"], &[("collections", &list(&collection)), ("limits", &limits), ("auto_release", &yes), ("correlation_id_retain", &text), ("quarantine_retain", &text)]),
     });
     if let Value::Object(all) = all { all } else { Map::new() }

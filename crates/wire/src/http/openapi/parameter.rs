@@ -107,8 +107,23 @@ pub(in crate::http) const CORRELATION_ID: Parameter = new(
     "your id of this request, the same for each retry; left out only with dry_run=true",
     Schema::Pattern("^[!-~]{1,128}$"),
 );
-pub(in crate::http) const INGEST_MODE: Parameter =
-    new("mode", "query", "upsert where absent", Schema::Words(|| vec!["upsert"]));
+pub(in crate::http) const INGEST_MODE: Parameter = new(
+    "mode",
+    "query",
+    "upsert where absent; bulk makes a job of any number of items",
+    Schema::Words(|| vec!["upsert", "bulk"]),
+);
+pub(in crate::http) const JOB_ID: Parameter = new("job_id", "path", "the id of the job", Schema::Some);
+pub(in crate::http) const JOB_STATUS: Parameter = new(
+    "status",
+    "query",
+    "only these; all where absent",
+    Schema::Words(|| vec!["QUEUED", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"]),
+);
+pub(in crate::http) const LINE_STATUS: Parameter =
+    new("status", "query", "only these verdicts, with commas between them; all where absent", Schema::Any);
+pub(in crate::http) const WITH_ITEM: Parameter =
+    new("include", "query", "adds each item that was not taken, as it was sent", Schema::Words(|| vec!["item"]));
 pub(in crate::http) const OF_TENANT: Parameter =
     new("tenant", "query", "whose items; for admins and viewers", Schema::Any);
 pub(in crate::http) const QUARANTINE_ID: Parameter =
