@@ -17,6 +17,7 @@ mod kernel {
     mod forget;
     mod item;
     mod jcs_vectors;
+    mod job;
     mod json;
     mod json_oracle;
     mod key;

@@ -176,7 +176,7 @@ fn a_backup_taken_under_load_restores_every_receipt_that_was_sealed_before_it() 
     assert!(said.contains("checked") && !said.contains(" 0 fences pending"), "{said}");
     let later = server.acme().claim(SCOPE, &key("after the backup")).token();
     let said = done(&fencepost(["backup", "--verify", file.to_str().unwrap()]));
-    assert!(said.contains("sound") && said.contains("row format 6"), "{said}");
+    assert!(said.contains("sound") && said.contains("row format 7"), "{said}");
 
     let fresh = server.dir.path().join("fresh");
     let said = done(&fencepost(["restore", file.to_str().unwrap(), fresh.to_str().unwrap()]));

@@ -240,7 +240,7 @@ fn a_row_of_format_1_that_says_its_receipt_is_packed_is_damage() {
 }
 
 #[test]
-#[should_panic(expected = "row format 7")]
+#[should_panic(expected = "row format 8")]
 fn a_format_that_nobody_reads_is_never_written() {
     let (key, record) = alias_of(long_receipt());
     encode(&key, &record, CommitId(1), VERSION + 1);

@@ -12,7 +12,7 @@ use super::fault::Failed;
 use crate::Error;
 
 /// Every step from an empty database to today's tables; the first makes version 1. A released step is never changed.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     include_str!("schema.sql"),
     include_str!("schema_lanes.sql"),
     include_str!("schema_drives.sql"),
@@ -20,6 +20,7 @@ const STEPS: [&str; 7] = [
     include_str!("schema_due_index.sql"),
     include_str!("schema_items.sql"),
     include_str!("schema_quarantine.sql"),
+    include_str!("schema_jobs.sql"),
 ];
 
 /// How many times a step is tried again because another node was making it at that moment.

@@ -53,7 +53,7 @@ fn eight_nodes_that_start_at_once_make_the_tables_once() {
             assert_eq!(block_on(store.commit(&[write], Millis(NOW))).unwrap(), [Applied]);
         }
     });
-    assert_eq!(rig.server.sql(&url, "SELECT count(*), max(version) FROM fencepost_migrations"), "6|6");
+    assert_eq!(rig.server.sql(&url, "SELECT count(*), max(version) FROM fencepost_migrations"), "8|8");
     assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM fencepost_nodes"), "8");
     assert_eq!(rig.server.sql(&url, "SELECT count(*) FROM fencepost_fences"), "8");
 }

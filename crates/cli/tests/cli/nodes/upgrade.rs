@@ -53,12 +53,12 @@ fn two_releases_serve_one_store_until_the_last_old_node_is_gone() {
     until("the newer format is written", || {
         let hash = format!("after-{}", count.replace(count.get() + 1));
         seal(&second, &hash);
-        (format_of(&town, &hash) == "6").then_some(())
+        (format_of(&town, &hash) == "7").then_some(())
     });
     // Rows of both formats are read, and the older release is told that its time is over.
     replays(&second, "by-old");
     replays(&second, &format!("after-{}", count.get() - 1));
     let (status, said) = old().refused();
-    assert!(!status.success() && said.contains("row format 6"), "{said}");
+    assert!(!status.success() && said.contains("row format 7"), "{said}");
     town.seats.clear();
 }

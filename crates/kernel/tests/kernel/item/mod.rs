@@ -2,7 +2,7 @@
 //! Commands are written as texts, which `desk` reads, so that a table shows what is asked and what is answered.
 
 mod arrivals;
-mod desk;
+pub mod desk;
 mod follow_up;
 mod ids;
 mod model;
