@@ -90,6 +90,14 @@ pub fn breaches(answer: Answered<'_>) -> Vec<String> {
             None => found.push(format!("status {status} is not in the document")),
             Some(response) => match response["content"].get(kind).map(|content| &content["schema"]) {
                 None => found.push(format!("status {status} as {kind:?} is not in the document")),
+                Some(schema) if kind == "application/x-ndjson" => {
+                    for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                        match serde_json::from_slice(line) {
+                            Ok(value) => judge(schema, &value, "", &mut found),
+                            Err(bad) => found.push(format!("a line is not JSON: {bad}")),
+                        }
+                    }
+                }
                 Some(schema) if kind.ends_with("json") => match document() {
                     Ok(value) => judge(schema, &value, "", &mut found),
                     Err(bad) => found.push(format!("not JSON: {bad}")),

@@ -4,7 +4,7 @@
 use std::sync::{Arc, atomic::AtomicU64};
 
 use fencepost::ingest::{OpenQuarantines, jobs::JobFigures};
-use fencepost_kernel::{Millis, job::Progress};
+use fencepost_kernel::{Millis, job::JobProgress};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
@@ -66,8 +66,8 @@ impl ItemFigures {
     }
 
     /// Counts items that a job has decided.
-    pub fn decided(&self, collection: &Arc<str>, decided: Progress) {
-        let Progress { accepted, replay, quarantined, rejected } = decided;
+    pub fn decided(&self, collection: &Arc<str>, decided: JobProgress) {
+        let JobProgress { accepted, replay, quarantined, rejected } = decided;
         let counts = [("ACCEPTED", accepted), ("REPLAY", replay), ("QUARANTINED", quarantined), ("REJECTED", rejected)];
         for (status, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
             let labels = vec![("collection", collection.clone()), ("verdict", status.into())];

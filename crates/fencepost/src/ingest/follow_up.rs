@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fencepost_kernel::{
-    Command, RowKey, Tenant,
-    item::{self, Arrival, Change, ItemId, Quarantined, Settle, Submit},
+    Command, Reply, RowKey, Tenant,
+    item::{self, Arrival, Change, ChangeVerdict, ItemId, Quarantined, Settle, Submit},
     key::Kind,
     row::CommitId,
 };
@@ -39,7 +39,8 @@ impl Ingest {
             for (key, row) in &due {
                 let Some(arrival) = row.record.as_arrival() else { continue };
                 match follow_up(&self.engine, &self.rules, key.item_id(), (arrival, row.revision)).await {
-                    Ok(()) => followed += 1,
+                    Ok(Followed::ToTheEnd) => followed += 1,
+                    Ok(Followed::InPart) => {}
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
@@ -51,12 +52,20 @@ impl Ingest {
     }
 }
 
+/// How far an arrival was followed up.
+enum Followed {
+    ToTheEnd,
+    /// It stays due.
+    InPart,
+}
+
 async fn follow_up(
     engine: &Engine,
     rules: &IngestRules,
     arrived: ItemId,
     (arrival, revision): (&Arrival, CommitId),
-) -> Result<(), Error> {
+) -> Result<Followed, Error> {
+    let mut is_whole = true;
     let mut after = None;
     loop {
         let page = engine.range(Kind::Waiting, RowKey::waiting_prefix(&arrived), after, READ_AT_ONCE).await?;
@@ -68,17 +77,26 @@ async fn follow_up(
         let rows: Vec<RowKey> = waiting.map(|waiting| RowKey::quarantine(waiting.item)).collect();
         let rows = engine.load(&rows).await?;
         let open = rows.iter().flatten().filter_map(|row| row.record.as_quarantined());
-        let open = open.filter(|quarantined| quarantined.resolved.is_none());
-        for changes in batches(open.map(|quarantined| release_change(rules, quarantined))) {
+        let open: Vec<_> = open.filter(|quarantined| quarantined.resolved.is_none()).collect();
+        // Whatever waits is in quarantine. Rows that do not say so were not read at one moment, or from a server that is not the
+        // primary any more: the rest is looked at the next time.
+        is_whole &= open.len() == rows.len();
+        for changes in batches(open.into_iter().map(|quarantined| release_change(rules, quarantined))) {
             let submit = submit_without_request(rules, &arrival.tenant, changes);
-            engine.ask(Command::from(item::Command::Submit(submit.into()))).await?;
+            let reply = engine.ask(Command::from(item::Command::Submit(submit.into()))).await?;
+            if let Reply::Item(item::Reply::Submitted { verdicts, .. }) = &reply {
+                is_whole &= !verdicts.iter().any(|verdict| matches!(verdict, ChangeVerdict::Resent { .. }));
+            }
         }
         if is_last {
             break;
         }
     }
+    if !is_whole {
+        return Ok(Followed::InPart);
+    }
     let settle = Settle { item: arrived, arrived: revision };
-    engine.ask(Command::from(item::Command::Settle(settle.into()))).await.map(drop)
+    engine.ask(Command::from(item::Command::Settle(settle.into()))).await.map(|_| Followed::ToTheEnd)
 }
 
 // Whole changes, in their order, so that no batch is larger than the bounds unless one change is.

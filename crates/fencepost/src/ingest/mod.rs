@@ -99,6 +99,13 @@ pub struct IngestSignals {
     queued: Notify,
 }
 
+impl IngestSignals {
+    /// Waits until something may have arrived that items in quarantine wait for.
+    pub async fn arrival(&self) {
+        self.arrived.notified().await;
+    }
+}
+
 impl Ingest {
     /// Items in an engine's store. `signals` is what [`run`] and [`jobs::run`] wait for.
     pub fn new(engine: Engine, rules: IngestRules, signals: Arc<IngestSignals>) -> Self {
@@ -289,7 +296,7 @@ pub async fn run(
 ) {
     let mut counted_at: Option<Instant> = None;
     loop {
-        let _ = tokio::time::timeout(LOOK_EVERY, signals.arrived.notified()).await;
+        let _ = tokio::time::timeout(LOOK_EVERY, signals.arrival()).await;
         let Some(ingest) = current() else { return };
         let Some(ingest) = ingest else { continue };
         // An arrival whose follow-up fails stays due, and is tried again.

@@ -137,6 +137,11 @@ pub enum ChangeVerdict {
         quarantine: QuarantineId,
         unresolved: Vec<Missing>,
     },
+    /// A release of content that was sent again since it was read: the new content was judged when it came.
+    Resent {
+        quarantine: QuarantineId,
+        unresolved: Vec<Missing>,
+    },
     Rejected(Vec<ItemFault>),
     Retired {
         item: ItemId,
@@ -158,7 +163,7 @@ impl ChangeVerdict {
         match self {
             Self::Accepted { .. } => "ACCEPTED",
             Self::Replay { .. } => "REPLAY",
-            Self::Quarantined { .. } => "QUARANTINED",
+            Self::Quarantined { .. } | Self::Resent { .. } => "QUARANTINED",
             Self::Rejected(_) => "REJECTED",
             Self::Retired { withdrawn: true, .. } => "WITHDRAWN",
             Self::Retired { cause, .. } => cause.status(),

@@ -371,9 +371,8 @@ impl<R: Rows> Draft<'_, R> {
         if row.resolved.is_some() || row.number != quarantine.number {
             return Some(ChangeVerdict::AlreadyResolved { quarantine });
         }
-        // Content that was sent since was judged when it came.
         if row.content != put.content {
-            return Some(ChangeVerdict::Quarantined { quarantine, unresolved: row.unresolved.clone() });
+            return Some(ChangeVerdict::Resent { quarantine, unresolved: row.unresolved.clone() });
         }
         let verdict = self.put(put, &row.from, StayOutcome::Released);
         if let ChangeVerdict::Replay { .. } = verdict {

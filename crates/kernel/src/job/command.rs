@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Chunk, Failure, Job, JobId};
+use super::{Chunk, Job, JobFailure, JobId};
 use crate::{
     fence::{self, Target},
     item::Submit,
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Begins an upload.
-    Upload(Box<Upload>),
+    Upload(Box<BeginUpload>),
     /// Adds a chunk to an upload.
     Part(Box<UploadPart>),
     /// Makes a job of an upload, in one commit with the answer to the request that asks for it.
@@ -33,7 +33,7 @@ pub enum Command {
 
 /// See [`Command::Upload`].
 #[derive(Clone, Debug)]
-pub struct Upload {
+pub struct BeginUpload {
     /// In state [`super::JobState::Uploading`].
     pub job: Job,
     /// How long the upload may pause, in milliseconds.
@@ -90,7 +90,7 @@ pub struct Fail {
     pub job: JobId,
     /// As for a step.
     pub done: u64,
-    pub failure: Failure,
+    pub failure: JobFailure,
     pub retain_ms: u64,
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    Cancel, Clear, Command, Enqueue, Fail, Job, JobState, LineResult, LineVerdict, Record, Reply, Results, Step,
-    Upload, UploadPart, job_of,
+    BeginUpload, Cancel, Clear, Command, Enqueue, Fail, Job, JobState, LineResult, LineVerdict, Record, Reply, Results,
+    Step, UploadPart, job_of,
 };
 use crate::{
     fence::{self, Receipt, seal_claimed},
@@ -28,7 +28,7 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
     }
 }
 
-fn begin(upload: &Upload, rows: &impl Rows, now: Millis) -> Decision {
+fn begin(upload: &BeginUpload, rows: &impl Rows, now: Millis) -> Decision {
     let job = Job { created: now, due: Some(now.plus(upload.patience_ms)), ..upload.job.clone() };
     moved_on(rows, job)
 }

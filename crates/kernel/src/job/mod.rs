@@ -10,9 +10,9 @@ mod rows;
 use std::sync::Arc;
 
 pub use self::{
-    command::{Cancel, Clear, Command, Enqueue, Fail, Reply, Step, Upload, UploadPart},
+    command::{BeginUpload, Cancel, Clear, Command, Enqueue, Fail, Reply, Step, UploadPart},
     id::JobId,
-    rows::{Chunk, Failure, Job, JobState, LineResult, LineVerdict, Progress, Results},
+    rows::{Chunk, Job, JobFailure, JobProgress, JobState, LineResult, LineVerdict, Results},
 };
 use crate::{
     audit::Subject,

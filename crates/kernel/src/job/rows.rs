@@ -32,7 +32,7 @@ pub struct Job {
     /// How many items were uploaded, and in how many bytes.
     pub lines: u64,
     pub bytes: u64,
-    pub progress: Progress,
+    pub progress: JobProgress,
     /// When the upload began.
     pub created: Millis,
     pub ended: Option<Millis>,
@@ -51,7 +51,7 @@ pub enum JobState {
     Running,
     Completed,
     Cancelled,
-    Failed(Failure),
+    Failed(JobFailure),
 }
 
 impl JobState {
@@ -75,7 +75,7 @@ impl JobState {
 
 /// Why a job could not go on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
+pub struct JobFailure {
     /// The code of a problem.
     pub code: String,
     pub message: String,
@@ -83,14 +83,14 @@ pub struct Failure {
 
 /// The items that are decided, by their verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct JobProgress {
     pub accepted: u64,
     pub replay: u64,
     pub quarantined: u64,
     pub rejected: u64,
 }
 
-impl Progress {
+impl JobProgress {
     /// How many items are decided.
     pub fn done(&self) -> u64 {
         self.accepted + self.replay + self.quarantined + self.rejected
@@ -174,7 +174,8 @@ impl From<&ChangeVerdict> for LineVerdict {
         match verdict {
             ChangeVerdict::Accepted { reactivated, .. } => Self::Accepted { reactivated: *reactivated },
             ChangeVerdict::Replay { differs, .. } => Self::Replay { differs: *differs },
-            ChangeVerdict::Quarantined { quarantine, unresolved } => {
+            ChangeVerdict::Quarantined { quarantine, unresolved }
+            | ChangeVerdict::Resent { quarantine, unresolved } => {
                 Self::Quarantined { number: quarantine.number, unresolved: unresolved.clone() }
             }
             ChangeVerdict::Rejected(faults) => Self::Rejected(faults.clone()),

@@ -8,8 +8,8 @@ use fencepost_kernel::{
     fence::{self, Target, scope::OnLapse},
     item::StayOutcome,
     job::{
-        self, Cancel, Chunk, Clear, Enqueue, Fail, Failure, Job, JobId, JobState, LineVerdict, Progress, Results, Step,
-        Upload, UploadPart,
+        self, BeginUpload, Cancel, Chunk, Clear, Enqueue, Fail, Job, JobFailure, JobId, JobProgress, JobState,
+        LineVerdict, Results, Step, UploadPart,
     },
     row::Record,
 };
@@ -45,13 +45,13 @@ fn begin(dry_run: bool) -> Command {
         first_chunk: 0,
         lines: 0,
         bytes: 0,
-        progress: Progress::default(),
+        progress: JobProgress::default(),
         created: Millis(0),
         ended: None,
         due: None,
         expires: None,
     };
-    job::Command::Upload(Upload { job, patience_ms: PATIENCE_MS }.into()).into()
+    job::Command::Upload(BeginUpload { job, patience_ms: PATIENCE_MS }.into()).into()
 }
 
 fn part(first_line: u64, lines: u64) -> Command {
@@ -175,7 +175,7 @@ fn each_item_is_decided_once_and_its_chunk_is_dropped_with_its_last() {
     assert_eq!(chunks_of(&desk), [1], "its second item is still to come");
     assert_eq!(said(&desk.world.run(&step(&desk, 3, "refuse d", Some(1)))), "COMPLETED");
     let job = job_of(&desk).unwrap();
-    assert_eq!(job.progress, Progress { accepted: 1, replay: 1, quarantined: 1, rejected: 1 });
+    assert_eq!(job.progress, JobProgress { accepted: 1, replay: 1, quarantined: 1, rejected: 1 });
     assert_eq!((job.due, chunks_of(&desk)), (None, Vec::new()));
     assert_eq!(desk.item("a").map(|item| item.seq), Some(1));
     assert_eq!(desk.quarantined("b").map(|stay| stay.resolved.is_none()), Some(true));
@@ -211,7 +211,7 @@ fn dry_run_changes_its_job_and_no_item() {
     desk.world.run(&part(0, 2));
     assert_eq!(said(&desk.world.run(&enqueue(None))), "new");
     assert_eq!(said(&desk.world.run(&step(&desk, 0, "a@2 + b@1 needs c", Some(0)))), "COMPLETED");
-    let progress = Progress { accepted: 1, quarantined: 1, ..Progress::default() };
+    let progress = JobProgress { accepted: 1, quarantined: 1, ..JobProgress::default() };
     assert_eq!(job_of(&desk).unwrap().progress, progress);
     assert_eq!(desk.item("a").map(|item| item.seq), Some(1));
     assert_eq!((desk.item("c"), desk.quarantined("b")), (None, None));
@@ -272,7 +272,7 @@ fn chunks_of_a_job_that_goes_on_are_not_dropped() {
 #[test]
 fn job_that_cannot_go_on_fails_with_the_reason_unless_it_has_gone_on() {
     let mut desk = queued(2);
-    let failure = Failure { code: "upload-incomplete".to_owned(), message: "gone".to_owned() };
+    let failure = JobFailure { code: "upload-incomplete".to_owned(), message: "gone".to_owned() };
     let fail = |done| -> Command {
         let fail = Fail { job: id(), done, failure: failure.clone(), retain_ms: RETAIN_MS };
         job::Command::Fail(fail.into()).into()
@@ -286,7 +286,7 @@ fn job_that_cannot_go_on_fails_with_the_reason_unless_it_has_gone_on() {
     assert_eq!(chunks_of(&desk), Vec::<u64>::new());
 }
 
-// Two nodes prepare steps over what they saw some time ago, and some commits come late: no item is decided twice or left out.
+// INVARIANT one-verdict-a-line: two nodes prepare steps over what they saw some time ago, and some commits come late: no item is decided twice or left out.
 #[test]
 fn nodes_that_run_one_job_decide_each_item_once_whatever_they_saw() {
     for seed in 0..200 {
@@ -310,7 +310,7 @@ fn nodes_that_run_one_job_decide_each_item_once_whatever_they_saw() {
             }
         }
         let job = job_of(&desk).unwrap();
-        let progress = Progress { accepted: 8, quarantined: 4, ..Progress::default() };
+        let progress = JobProgress { accepted: 8, quarantined: 4, ..JobProgress::default() };
         assert_eq!((&job.state, job.progress), (&JobState::Completed, progress), "seed {seed}");
         let lines: Vec<_> = (0..12).filter_map(|line| results_of(&desk, line)).collect();
         let names: Vec<_> =

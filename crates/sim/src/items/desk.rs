@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use fencepost::{
     engine::{Engine, Error},
-    ingest::{Ingest, IngestRequest, items::read_items},
+    ingest::{Ingest, IngestRequest, IngestSignals, items::read_items},
 };
 use fencepost_kernel::{
     Reply, Tenant,
@@ -18,10 +18,7 @@ use fencepost_kernel::{
     json::{self, Value},
     key::Kind,
 };
-use tokio::{
-    sync::Notify,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
 use super::{Items, PARTNERS, RELEASES_BY_ITSELF, Request, left};
 use crate::{
@@ -39,15 +36,15 @@ const HISTORY_MAX: usize = 10_000;
 #[derive(Clone)]
 pub(crate) struct Desk {
     ingests: [Ingest; PARTNERS.len()],
-    arrived: Arc<Notify>,
+    signals: Arc<IngestSignals>,
     plant: Option<Plant>,
 }
 
 impl Desk {
     pub(crate) fn new(items: &Items, engine: &Engine, plant: Option<Plant>) -> Option<Self> {
-        let arrived = Arc::<Notify>::default();
-        let ingest = |partner: usize| Ingest::new(engine.clone(), items.rules[partner].clone(), arrived.clone());
-        engine.keeps(Kind::Item).then(|| Self { ingests: [ingest(0), ingest(1)], arrived: arrived.clone(), plant })
+        let signals = Arc::<IngestSignals>::default();
+        let ingest = |partner: usize| Ingest::new(engine.clone(), items.rules[partner].clone(), signals.clone());
+        engine.keeps(Kind::Item).then(|| Self { ingests: [ingest(0), ingest(1)], signals: signals.clone(), plant })
     }
 
     /// Follows arrivals up for as long as the node lives, now and then late.
@@ -65,7 +62,7 @@ impl Desk {
             if rng.bool() {
                 sleep(rest).await;
             } else {
-                let _ = timeout(rest, self.arrived.notified()).await;
+                let _ = timeout(rest, self.signals.arrival()).await;
             }
             gate.opened().await;
             let began_ms = clocks.elapsed_ms();
@@ -181,10 +178,12 @@ fn line(submit: &Submit, change: &Change, verdict: &ChangeVerdict) -> VerdictLin
     let verdict = match verdict {
         ChangeVerdict::Accepted { .. } => ItemVerdict::Accepted,
         ChangeVerdict::Replay { differs, .. } => ItemVerdict::Replay { differs: *differs },
-        ChangeVerdict::Quarantined { quarantine, unresolved } => ItemVerdict::Quarantined {
-            number: quarantine.number,
-            missing: unresolved.iter().map(left::missing).collect(),
-        },
+        ChangeVerdict::Quarantined { quarantine, unresolved } | ChangeVerdict::Resent { quarantine, unresolved } => {
+            ItemVerdict::Quarantined {
+                number: quarantine.number,
+                missing: unresolved.iter().map(left::missing).collect(),
+            }
+        }
         ChangeVerdict::Rejected(_) => ItemVerdict::Rejected,
         ChangeVerdict::Retired { replay, withdrawn, .. } => {
             ItemVerdict::Retired { replay: *replay, withdrawn: *withdrawn }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Tenant,
     item::ItemFault,
-    job::{Chunk, Failure, Job, JobId, JobState, LineResult, LineVerdict, Progress, Results},
+    job::{Chunk, Job, JobFailure, JobId, JobProgress, JobState, LineResult, LineVerdict, Results},
 };
 
 use super::{
@@ -51,7 +51,7 @@ pub(super) fn put_job(out: &mut Vec<u8>, job: &Job) {
     }
     out.extend_from_slice(&id.0);
     [tenant.as_str(), by, correlation_id, collection].into_iter().for_each(|text| put_str(out, text));
-    let Progress { accepted, replay, quarantined, rejected } = *progress;
+    let JobProgress { accepted, replay, quarantined, rejected } = *progress;
     [*chunks, *first_chunk, *lines, *bytes, accepted, replay, quarantined, rejected]
         .into_iter()
         .for_each(|number| put_uint(out, number));
@@ -63,7 +63,7 @@ pub(super) fn put_job(out: &mut Vec<u8>, job: &Job) {
         JobState::Cancelled => 4,
         JobState::Failed(_) => 5,
     });
-    if let JobState::Failed(Failure { code, message }) = state {
+    if let JobState::Failed(JobFailure { code, message }) = state {
         put_str(out, code);
         put_str(out, message);
     }
@@ -99,14 +99,14 @@ pub(super) fn take_job(reader: &mut Reader<'_>) -> Result<Job, Damage> {
     let (by, correlation_id, collection) = (take_shared(reader)?, take_shared(reader)?, take_shared(reader)?);
     let (chunks, first_chunk, lines, bytes) = (reader.uint()?, reader.uint()?, reader.uint()?, reader.uint()?);
     let (accepted, replay, quarantined, rejected) = (reader.uint()?, reader.uint()?, reader.uint()?, reader.uint()?);
-    let progress = Progress { accepted, replay, quarantined, rejected };
+    let progress = JobProgress { accepted, replay, quarantined, rejected };
     let state = match reader.byte()? {
         0 => JobState::Uploading,
         1 => JobState::Queued,
         2 => JobState::Running,
         3 => JobState::Completed,
         4 => JobState::Cancelled,
-        5 => JobState::Failed(Failure { code: reader.string()?, message: reader.string()? }),
+        5 => JobState::Failed(JobFailure { code: reader.string()?, message: reader.string()? }),
         _ => return Err(Damage("the state of a job is unknown")),
     };
     let dry_run = flags & DRY_RUN != 0;

@@ -11,7 +11,7 @@ use fencepost_kernel::{
         self, Accepted, Arrival, Item, ItemId, ItemVersion, Missing, Quarantined, Replaced, Sent, StayEnd, StayOutcome,
         Waiting,
     },
-    job::{self, Chunk, Job, JobId, JobState, LineResult, LineVerdict, Progress, Results},
+    job::{self, Chunk, Job, JobId, JobProgress, JobState, LineResult, LineVerdict, Results},
     key::Kind,
     lane::{
         self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LanePurpose, ReceiverAnswer, Tail,
@@ -215,7 +215,7 @@ fn job(value: u64, due: Option<Millis>) -> Record {
         first_chunk: 1,
         lines: value,
         bytes: 300,
-        progress: Progress { accepted: 1, ..Progress::default() },
+        progress: JobProgress { accepted: 1, ..JobProgress::default() },
         created: NOW,
         ended: None,
         due,

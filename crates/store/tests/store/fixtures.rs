@@ -13,7 +13,7 @@ use fencepost_kernel::{
         self, Accepted, Arrival, Item, ItemFault, ItemId, ItemVersion, Missing, Quarantined, Replaced, Retired,
         Retirement, Sent, StayEnd, StayOutcome, Waiting,
     },
-    job::{self, Chunk, Failure, Job, JobId, JobState, LineResult, LineVerdict, Progress, Results},
+    job::{self, Chunk, Job, JobFailure, JobId, JobProgress, JobState, LineResult, LineVerdict, Results},
     key::Kind,
     lane::{
         self, AfterDead, Cancelled, DeadLetter, DeadLetterReason, Entry, Fate, Lane, LaneId, LanePurpose, Owner, Pause,
@@ -451,18 +451,18 @@ fn rows_v7() -> Vec<(RowKey, Row)> {
         first_chunk: 0,
         lines: 2_500,
         bytes: 750_000,
-        progress: Progress::default(),
+        progress: JobProgress::default(),
         created: at(0),
         ended: None,
         due: Some(at(5)),
         expires: None,
     };
-    let failure = Failure { code: "unknown-collection".to_owned(), message: "sp\u{e4}ter".to_owned() };
+    let failure = JobFailure { code: "unknown-collection".to_owned(), message: "sp\u{e4}ter".to_owned() };
     let failed = Job {
         dry_run: true,
         state: JobState::Failed(failure),
         first_chunk: 2,
-        progress: Progress { accepted: 900, replay: 200, quarantined: 3, rejected: 1 },
+        progress: JobProgress { accepted: 900, replay: 200, quarantined: 3, rejected: 1 },
         ended: Some(at(60_000)),
         due: None,
         expires: Some(at(604_860_000)),

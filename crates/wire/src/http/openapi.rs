@@ -108,6 +108,7 @@ fn operation(tag: &str, route: &Route) -> Value {
         let content = match *content {
             Content::Json(schema) => json_body(schema),
             Content::File => json!({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}),
+            Content::Lines(schema) => json!({"application/x-ndjson": {"schema": reference(schema)}}),
             Content::Text(kinds) => {
                 let kinds =
                     kinds.iter().map(|kind| (media_type(kind).to_owned(), json!({"schema": {"type": "string"}})));

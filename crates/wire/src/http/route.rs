@@ -115,6 +115,8 @@ pub(super) enum RequestBody {
 pub(super) enum Content {
     /// JSON of this schema.
     Json(&'static str),
+    /// Lines, each JSON of this schema.
+    Lines(&'static str),
     File,
     /// Text in any of these media types.
     Text(&'static [&'static str]),

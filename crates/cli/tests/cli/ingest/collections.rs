@@ -94,7 +94,7 @@ fn capabilities_show_each_collection_in_an_order_in_which_they_load() {
     let skus = named(&built_in, "skus");
     assert_eq!(
         (&skus["group"], &skus["modes"], &skus["version"]),
-        (&json!("master"), &json!(["upsert"]), &json!("any"))
+        (&json!("master"), &json!(["upsert", "bulk"]), &json!("any"))
     );
     assert_eq!(skus["references"], json!([{"at": "/base_uom", "to": "uoms", "reason_code": "MISSING_DEPENDENCY"}]));
     assert_eq!(skus["schema"]["required"], json!(["source_id", "name", "base_uom"]));

@@ -7,6 +7,8 @@ mod collections;
 mod dry_run;
 mod history;
 mod identities;
+mod jobs;
+mod jobs_moved_on;
 mod killed;
 mod limits;
 mod quarantine;

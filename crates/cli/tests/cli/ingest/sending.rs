@@ -41,9 +41,10 @@ impl Sender {
         Self::new(server, "dev-partner-2")
     }
 
-    /// Any request below [`ROOT`]. Further headers come with their line ends.
+    /// Any request below [`ROOT`], as JSON unless `headers` says otherwise. They come with their line ends.
     pub fn try_ask(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> io::Result<Answer> {
-        let own = format!("authorization: Bearer {}\r\ncontent-type: application/json\r\n{headers}", self.token);
+        let json = if headers.contains("content-type:") { "" } else { "content-type: application/json\r\n" };
+        let own = format!("authorization: Bearer {}\r\n{json}{headers}", self.token);
         self.client.send(method, &format!("{ROOT}{path}"), &own, body)
     }
 

@@ -11,13 +11,14 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant,
     fence::{ClaimFence, HolderTrace, Source, body::Body},
-    job::{self, Cancel, Chunk, Clear, Enqueue, Job, JobId, JobState, Progress, Results, UploadPart},
+    job::{self, Cancel, Chunk, Clear, Enqueue, Job, JobId, JobProgress, JobState, Results, UploadPart},
     key::Kind,
 };
+use tokio::runtime::Handle;
 
 pub use self::{
     run::{JobFigures, run},
-    split::{Malformed, SentItem, Splitter, UploadForm},
+    split::{NoItemList, Splitter, UploadForm, UploadedItem},
 };
 use super::Ingest;
 use crate::engine::Error;
@@ -57,7 +58,8 @@ pub struct JobClaim {
     pub trace: Option<HolderTrace>,
 }
 
-/// Items that are arriving.
+/// Items that are arriving. Dropped before its end, it leaves nothing behind: where the process ends too, the background work of
+/// some node clears it away.
 pub struct Upload {
     ingest: Ingest,
     request: JobRequest,
@@ -66,6 +68,7 @@ pub struct Upload {
     content: Vec<u8>,
     first_line: u64,
     lines: u64,
+    is_over: bool,
 }
 
 impl Ingest {
@@ -86,16 +89,16 @@ impl Ingest {
             first_chunk: 0,
             lines: 0,
             bytes: 0,
-            progress: Progress::default(),
+            progress: JobProgress::default(),
             created: Millis(0),
             ended: None,
             due: None,
             expires: None,
         };
-        let upload = job::Upload { job, patience_ms: UPLOAD_PATIENCE_MS };
+        let upload = job::BeginUpload { job, patience_ms: UPLOAD_PATIENCE_MS };
         self.engine.ask(Command::from(job::Command::Upload(upload.into()))).await?;
         let ingest = self.clone();
-        Ok(Upload { ingest, request, job: id, content: Vec::new(), first_line: 0, lines: 0 })
+        Ok(Upload { ingest, request, job: id, content: Vec::new(), first_line: 0, lines: 0, is_over: false })
     }
 
     /// How many bytes a tenant keeps in uploads and jobs that have not ended.
@@ -183,7 +186,7 @@ const PAGE: usize = 100;
 
 impl Upload {
     /// Adds an item.
-    pub async fn add(&mut self, item: SentItem<'_>) -> Result<(), Error> {
+    pub async fn add(&mut self, item: UploadedItem<'_>) -> Result<(), Error> {
         if !self.content.is_empty()
             && (self.content.len() + item.bytes.len() > CHUNK_BYTES || self.lines == CHUNK_LINES)
         {
@@ -202,28 +205,32 @@ impl Upload {
         let chunk = Chunk { job: self.job, first_line: self.first_line, lines: self.lines, content, expires };
         (self.first_line, self.lines) = (self.first_line + self.lines, 0);
         let part = UploadPart { chunk, patience_ms: UPLOAD_PATIENCE_MS };
-        match self.ingest.engine.ask(Command::from(job::Command::Part(part.into()))).await? {
-            Reply::Job(job::Reply::Job(_)) => Ok(()),
-            _ => Err(Error::Unavailable("the upload has paused for too long and was given up".to_owned())),
+        let reply = self.ingest.engine.ask(Command::from(job::Command::Part(part.into()))).await?;
+        if !matches!(reply, Reply::Job(job::Reply::Job(_))) {
+            return Err(Error::Unavailable("the upload has paused for too long and was given up".to_owned()));
         }
+        Ok(())
     }
 
-    /// Makes a job of the items, or says what became of the request before. What was uploaded is then dropped.
+    /// Makes a job of the items, or says what became of the request before; the upload is then dropped.
     pub async fn finish(mut self, claim: JobClaim, answer: fn(&Job) -> Bytes) -> Result<Reply, Error> {
         if self.lines > 0 {
             self.write_chunk().await?;
         }
         let reply = self.ingest.enqueue(&self.request, self.job, claim, answer).await?;
-        if !matches!(reply, Reply::Job(job::Reply::Queued { .. })) {
-            self.give_up().await;
-        }
+        self.is_over = matches!(reply, Reply::Job(job::Reply::Queued { .. }));
         Ok(reply)
     }
+}
 
-    /// Drops what has arrived. Where this fails, or the process ends before, the background work does it later.
-    pub async fn give_up(self) {
-        let clear = Clear { job: self.job, given_up: true, chunks_max: CLEARED_AT_ONCE };
-        let _ = self.ingest.engine.ask(Command::from(job::Command::Clear(clear))).await;
-        self.ingest.signals.queued.notify_one();
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let Some(runtime) = Handle::try_current().ok().filter(|_| !self.is_over) else { return };
+        let (ingest, job) = (self.ingest.clone(), self.job);
+        runtime.spawn(async move {
+            let clear = Clear { job, given_up: true, chunks_max: CLEARED_AT_ONCE };
+            let _ = ingest.engine.ask(Command::from(job::Command::Clear(clear))).await;
+            ingest.signals.queued.notify_one();
+        });
     }
 }

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Tenant,
     item::{Change, ItemFault, Submit},
-    job::{self, Clear, Fail, Failure, Job, JobState, Progress, Step},
+    job::{self, Clear, Fail, Job, JobFailure, JobProgress, JobState, Step},
     json,
     key::Kind,
 };
@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often open jobs are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 /// Another node takes a job up that has not moved for so long.
-const LEASE_MS: u64 = 15_000;
+const LEASE_MS: u64 = 5_000;
 /// How many due jobs are read at once.
 const DUE: usize = 100;
 /// How many references the items of one commit make: each may become a row.
@@ -55,7 +55,7 @@ pub struct JobFigures {
 pub async fn run(
     signals: Arc<IngestSignals>,
     current: impl Fn() -> Option<Option<Ingest>>,
-    decided: impl Fn(&Arc<str>, Progress),
+    decided: impl Fn(&Arc<str>, JobProgress),
     counted: impl Fn(JobFigures),
 ) {
     let mut turns = Turns::default();
@@ -102,8 +102,8 @@ pub async fn run(
     }
 }
 
-fn since(before: Progress, now: Progress) -> Progress {
-    Progress {
+fn since(before: JobProgress, now: JobProgress) -> JobProgress {
+    JobProgress {
         accepted: now.accepted.saturating_sub(before.accepted),
         replay: now.replay.saturating_sub(before.replay),
         quarantined: now.quarantined.saturating_sub(before.quarantined),
@@ -155,7 +155,7 @@ enum More {
 enum Preparation {
     Ready(Prepared),
     /// The job cannot go on.
-    Impossible(Failure),
+    Impossible(JobFailure),
 }
 
 impl Ingest {
@@ -221,7 +221,7 @@ impl Ingest {
         self.take(work, reply).await
     }
 
-    async fn fail(&self, work: &mut Work, failure: Failure) -> Result<More, Error> {
+    async fn fail(&self, work: &mut Work, failure: JobFailure) -> Result<More, Error> {
         let (job, retain_ms) = (work.job.id, self.rules.settings.job_retain_ms);
         let fail = Fail { job, done: work.job.progress.done(), failure, retain_ms };
         let reply = self.engine.ask(Command::from(job::Command::Fail(fail.into()))).await;
@@ -254,7 +254,7 @@ impl Ingest {
     // Reads the items from a line on, as many as one commit takes.
     async fn prepare(&self, job: &Job, done: u64, chunk_number: u64) -> Result<Preparation, Error> {
         let impossible =
-            |code: &str, message: String| Ok(Preparation::Impossible(Failure { code: code.to_owned(), message }));
+            |code: &str, message: String| Ok(Preparation::Impossible(JobFailure { code: code.to_owned(), message }));
         let Some(collection) = self.rules.collections.get(&job.collection) else {
             return impossible("unknown-collection", format!("there is no collection {:?} any more", &*job.collection));
         };
@@ -365,7 +365,7 @@ mod tests {
                 first_chunk: 0,
                 lines: 1,
                 bytes: 1,
-                progress: Progress::default(),
+                progress: JobProgress::default(),
                 created: Millis(created),
                 ended: None,
                 due: Some(Millis(created)),

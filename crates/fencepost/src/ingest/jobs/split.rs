@@ -14,7 +14,7 @@ pub enum UploadForm {
 
 /// Why an upload is not a list of items.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Malformed {
+pub struct NoItemList {
     /// How many bytes came before.
     pub at: u64,
     /// The fault, for the sender.
@@ -23,7 +23,7 @@ pub struct Malformed {
 
 /// An item as it was sent. One that is too long is cut off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SentItem<'a> {
+pub struct UploadedItem<'a> {
     /// Its JSON text, without the space around it.
     pub bytes: &'a [u8],
     /// Whether nothing is cut off.
@@ -135,7 +135,7 @@ impl Splitter {
     }
 
     /// The next item of `piece`, which is moved on behind it; none where the piece is used up.
-    pub fn next<'a>(&'a mut self, piece: &mut &[u8]) -> Result<Option<SentItem<'a>>, Malformed> {
+    pub fn next<'a>(&'a mut self, piece: &mut &[u8]) -> Result<Option<UploadedItem<'a>>, NoItemList> {
         if self.form == UploadForm::Lines && self.value.last() == Some(&b'\n') {
             self.begin_value();
         }
@@ -154,7 +154,7 @@ impl Splitter {
     }
 
     /// The last item, where it has no end of its own; the upload must be over.
-    pub fn end(&mut self) -> Result<Option<SentItem<'_>>, Malformed> {
+    pub fn end(&mut self) -> Result<Option<UploadedItem<'_>>, NoItemList> {
         match self.form {
             UploadForm::Lines if self.value.last() == Some(&b'\n') || self.value.trim_ascii().is_empty() => Ok(None),
             UploadForm::Lines => Ok(Some(self.item())),
@@ -164,8 +164,8 @@ impl Splitter {
         }
     }
 
-    fn item(&self) -> SentItem<'_> {
-        SentItem { bytes: self.value.trim_ascii(), is_whole: self.is_whole }
+    fn item(&self) -> UploadedItem<'_> {
+        UploadedItem { bytes: self.value.trim_ascii(), is_whole: self.is_whole }
     }
 
     fn begin_value(&mut self) {
@@ -198,7 +198,7 @@ impl Splitter {
     }
 
     // Whether an item ends with this byte.
-    fn json(&mut self, byte: u8) -> Result<bool, Malformed> {
+    fn json(&mut self, byte: u8) -> Result<bool, NoItemList> {
         let blank = byte.is_ascii_whitespace();
         self.state = match (self.state, byte) {
             (State::Name | State::Other | State::InItem, _) => return self.within(byte),
@@ -242,7 +242,7 @@ impl Splitter {
     }
 
     // Goes on with a value; whether it is an item that ends with this byte.
-    fn within(&mut self, byte: u8) -> Result<bool, Malformed> {
+    fn within(&mut self, byte: u8) -> Result<bool, NoItemList> {
         let nests = self.nesting.depth > 0 || self.nesting.in_string || matches!(byte, b'"' | b'{' | b'[');
         if !nests {
             // A number or a word ends in front of what follows it.
@@ -291,8 +291,8 @@ impl Splitter {
         }
     }
 
-    fn malformed(&self, message: &str) -> Malformed {
-        Malformed { at: self.at, message: message.to_owned() }
+    fn malformed(&self, message: &str) -> NoItemList {
+        NoItemList { at: self.at, message: message.to_owned() }
     }
 }
 
@@ -301,10 +301,10 @@ mod tests {
     use super::*;
 
     // The items of an upload that arrives in pieces of a size.
-    fn split(form: UploadForm, whole: &str, size: usize) -> Result<Vec<(String, bool)>, Malformed> {
+    fn split(form: UploadForm, whole: &str, size: usize) -> Result<Vec<(String, bool)>, NoItemList> {
         let mut splitter = Splitter::new(form);
         let mut items = Vec::new();
-        let mut add = |item: SentItem<'_>| {
+        let mut add = |item: UploadedItem<'_>| {
             items.push((String::from_utf8_lossy(item.bytes).into_owned(), item.is_whole));
         };
         for mut piece in whole.as_bytes().chunks(size) {
@@ -318,7 +318,7 @@ mod tests {
         Ok(items)
     }
 
-    fn whole(items: &[&str]) -> Result<Vec<(String, bool)>, Malformed> {
+    fn whole(items: &[&str]) -> Result<Vec<(String, bool)>, NoItemList> {
         Ok(items.iter().map(|item| ((*item).to_owned(), true)).collect())
     }
 

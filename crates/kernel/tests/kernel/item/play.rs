@@ -250,7 +250,8 @@ impl Play {
             ChangeVerdict::Rejected(_) => Said::Rejected,
             ChangeVerdict::Retired { replay, withdrawn, .. } => Said::Retired { again: *replay, withdrawn: *withdrawn },
             ChangeVerdict::AlreadyResolved { .. } => Said::Over,
-            ChangeVerdict::Quarantined { quarantine, unresolved } => {
+            ChangeVerdict::Quarantined { quarantine, unresolved }
+            | ChangeVerdict::Resent { quarantine, unresolved } => {
                 let Said::Quarantined { nth, .. } = said else { panic!("{change:?}: {verdict:?}, expected {said:?}") };
                 let (name, sent) = own.unwrap();
                 let number = *self.numbers.entry((name, *nth)).or_insert(quarantine.number);

@@ -7,7 +7,7 @@ use axum::response::Response;
 use fencepost::{
     ingest::{
         Ingest,
-        jobs::{JobClaim, JobRequest, Malformed, SentItem, Splitter, Upload, UploadForm},
+        jobs::{JobClaim, JobRequest, NoItemList, Splitter, Upload, UploadForm, UploadedItem},
     },
     policy::collections::{Collection, Group},
 };
@@ -166,7 +166,7 @@ impl Received {
     }
 }
 
-// Takes the whole body into the upload. Whatever goes wrong, nothing of it stays.
+// Takes the whole body into the upload. Whatever goes wrong, the upload is dropped, and nothing of it stays.
 async fn receive(
     call: &Call,
     body: &mut BodyStream,
@@ -175,40 +175,31 @@ async fn receive(
     room: u64,
 ) -> Result<(Upload, Received), Problem> {
     let mut received = Received::new(form);
-    let outcome = async {
-        while let Some(piece) = body.chunk().await? {
-            received.hash(&piece);
-            if received.bytes > room {
-                let detail = "the uploads of this partner that are not decided yet have more bytes than \
-                              `ingest.upload_bytes_max` allows; wait for its jobs to end, or send less at a time";
-                return Err(Problem::new(Code::TooLarge, detail));
-            }
-            let mut piece = &piece[..];
-            while let Some(item) = received.splitter.next(&mut piece).map_err(|wrong| no_list(&wrong))? {
-                upload.add(item).await?;
-            }
+    while let Some(piece) = body.chunk().await? {
+        received.hash(&piece);
+        if received.bytes > room {
+            let detail = "the uploads of this partner that are not decided yet have more bytes than \
+                          `ingest.upload_bytes_max` allows; wait for its jobs to end, or send less at a time";
+            return Err(Problem::new(Code::TooLarge, detail));
         }
-        if let Some(item) = received.splitter.end().map_err(|wrong| no_list(&wrong))? {
+        let mut piece = &piece[..];
+        while let Some(item) = received.splitter.next(&mut piece).map_err(|wrong| no_list(&wrong))? {
             upload.add(item).await?;
         }
-        let own = tenant(call)?;
-        let named = received.splitter.partner();
-        if named.is_some_and(|named| serde_json::from_slice::<String>(named).ok().as_deref() != Some(own.as_str())) {
-            let detail = format!("`partner_id` must be {own}, this credential's partner");
-            return Err(Problem::new(Code::Forbidden, detail));
-        }
-        Ok(())
-    };
-    match outcome.await {
-        Ok(()) => Ok((upload, received)),
-        Err(problem) => {
-            upload.give_up().await;
-            Err(problem)
-        }
     }
+    if let Some(item) = received.splitter.end().map_err(|wrong| no_list(&wrong))? {
+        upload.add(item).await?;
+    }
+    let own = tenant(call)?;
+    let named = received.splitter.partner();
+    if named.is_some_and(|named| serde_json::from_slice::<String>(named).ok().as_deref() != Some(own.as_str())) {
+        let detail = format!("`partner_id` must be {own}, this credential's partner");
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    Ok((upload, received))
 }
 
-fn no_list(wrong: &Malformed) -> Problem {
+fn no_list(wrong: &NoItemList) -> Problem {
     malformed(format!("{} (after {} bytes)", wrong.message, wrong.at))
 }
 
@@ -227,11 +218,7 @@ pub(super) async fn of_items(
     }
     let mut upload = begin(call, ingest, collection, (request, dry_run)).await?;
     for item in items {
-        let added = upload.add(SentItem { bytes: item.raw.as_bytes(), is_whole: true }).await;
-        if let Err(error) = added {
-            upload.give_up().await;
-            return Err(error.into());
-        }
+        upload.add(UploadedItem { bytes: item.raw.as_bytes(), is_whole: true }).await?;
     }
     let claim = JobClaim { compared: request.compared.clone(), trace: request.trace };
     let reply = upload.finish(claim, reply::queued_job).await?;

@@ -96,7 +96,7 @@ pub(super) async fn capabilities(call: &Call) -> Result<Response, Problem> {
             |reference| json!({ "at": reference.at, "to": &*reference.to, "reason_code": reference.reason.name() }),
         );
         json!({
-            "name": &*collection.name, "group": collection.group.name(), "modes": ["upsert"],
+            "name": &*collection.name, "group": collection.group.name(), "modes": ["upsert", "bulk"],
             "version": collection.order.name(), "references": references.collect::<Vec<_>>(),
             "schema": collection.schema,
         })
@@ -106,10 +106,12 @@ pub(super) async fn capabilities(call: &Call) -> Result<Response, Problem> {
         "limits": {
             "request_bytes_max": call.policy.server.limits.request_bytes_max,
             "request_items_max": rules.settings.bulk_async_threshold,
+            "upload_bytes_max": rules.settings.upload_bytes_max,
         },
         "auto_release": rules.settings.auto_release,
         "correlation_id_retain": duration::display(rules.scope.retain_ms),
         "quarantine_retain": duration::display(rules.settings.quarantine_retain_ms),
+        "job_retain": duration::display(rules.settings.job_retain_ms),
     });
     Ok(ok_response(body.to_string()))
 }

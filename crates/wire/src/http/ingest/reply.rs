@@ -7,7 +7,7 @@ use fencepost_kernel::{
     item::{
         Accepted, ChangeVerdict, Item, ItemFault, ItemVersion, Missing, QuarantineId, Quarantined, Replaced, Submit,
     },
-    job::{Job, JobState, LineResult, LineVerdict, Progress, Results},
+    job::{Job, JobProgress, JobState, LineResult, LineVerdict, Results},
     json,
 };
 
@@ -75,7 +75,7 @@ fn with_verdict(result: Object, verdict: &ChangeVerdict, dry_run: DryRun) -> Obj
         }
         // A dry run opens no quarantine: the id would name one that never comes to be.
         ChangeVerdict::Quarantined { unresolved, .. } if dry_run == DryRun::Yes => with_unresolved(result, unresolved),
-        ChangeVerdict::Quarantined { quarantine, unresolved } => {
+        ChangeVerdict::Quarantined { quarantine, unresolved } | ChangeVerdict::Resent { quarantine, unresolved } => {
             with_unresolved(result.text("quarantine_id", &quarantine.to_string()), unresolved)
         }
         ChangeVerdict::Rejected(faults) => result.raw("reasons", &array(faults.iter().map(fault))),
@@ -210,7 +210,7 @@ pub(super) fn queued_job(job: &Job) -> Bytes {
 
 /// A job with its progress.
 pub(super) fn job(job: &Job) -> Vec<u8> {
-    let Progress { accepted, replay, quarantined, rejected } = job.progress;
+    let JobProgress { accepted, replay, quarantined, rejected } = job.progress;
     let progress = Object::new().value("done", job.progress.done()).value("total", job.lines);
     let summary = Object::new()
         .value("accepted", accepted)

@@ -180,7 +180,7 @@ pub(in crate::http) const ROUTES: &[Route] = &[
         jobs::results, LOOK,
         RequestBody::None,
         &[&JOB_ID, &LINE_STATUS, &WITH_ITEM, &OF_TENANT, &LIMIT, &AFTER, &SINCE],
-        (200, Content::Text(&["application/x-ndjson"]), "Lines of JSON"),
+        (200, Content::Lines("JobResult"), "A line of JSON for each item"),
         &[Code::UnknownJob, Code::UnknownCursor, Code::StoreUnsupported]
     ),
     route!(

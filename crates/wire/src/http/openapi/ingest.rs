@@ -47,6 +47,12 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         object(&["source_id", "status"], &parts)
     };
     let result = verdict(&[("source_id", &or_null)], &["ACCEPTED", "REPLAY", "QUARANTINED", "REJECTED"]);
+    let number = json!({"type": "integer", "minimum": 1, "description": "The item's number in the upload"});
+    let sent_item = json!({"description": "The item as it was sent; a text where it is not JSON"});
+    let job_result = verdict(
+        &[("line", &number), ("source_id", &or_null), ("item", &sent_item)],
+        &["ACCEPTED", "REPLAY", "QUARANTINED", "REJECTED"],
+    );
     let released = verdict(&[("source_id", &text)], &["ACCEPTED", "REPLAY", "QUARANTINED", "REJECTED", "RESOLVED"]);
     let summary = object(
         &["accepted", "replay", "quarantined", "rejected"],
@@ -131,8 +137,8 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         ],
     );
     let limits = object(
-        &["request_bytes_max", "request_items_max"],
-        &[("request_bytes_max", &count), ("request_items_max", &count)],
+        &["request_bytes_max", "request_items_max", "upload_bytes_max"],
+        &[("request_bytes_max", &count), ("request_items_max", &count), ("upload_bytes_max", &count)],
     );
     let all = json!({
         "Items": object(&["items"], &[("items", &list(&item)), ("partner_id", &text)]),
@@ -143,9 +149,10 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         "ItemHistory": page(&object(&["source_version", "number", "accepted_at", "by", "correlation_id", "item"], &past)),
         "Quarantines": page(&quarantine),
         "JobQueued": object(&["job_id", "status_url", "accepted_items"], &[("job_id", &text), ("status_url", &text), ("accepted_items", &count), ("dry_run", &yes)]),
+        "JobResult": job_result,
         "Job": job,
         "Jobs": page(&job),
-        "Capabilities": object(&["collections", "limits", "auto_release"], &[("collections", &list(&collection)), ("limits", &limits), ("auto_release", &yes), ("correlation_id_retain", &text), ("quarantine_retain", &text)]),
+        "Capabilities": object(&["collections", "limits", "auto_release"], &[("collections", &list(&collection)), ("limits", &limits), ("auto_release", &yes), ("correlation_id_retain", &text), ("quarantine_retain", &text), ("job_retain", &text)]),
     });
     if let Value::Object(all) = all { all } else { Map::new() }
 }

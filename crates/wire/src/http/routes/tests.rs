@@ -134,10 +134,12 @@ fn every_schema_that_a_route_names_is_in_the_document() {
     for (_, route) in product() {
         let request = match route.request {
             RequestBody::None => None,
-            RequestBody::Json(schema) | RequestBody::OptionalJson(schema) => Some(schema),
+            RequestBody::Json(schema) | RequestBody::OptionalJson(schema) | RequestBody::JsonOrLines(schema) => {
+                Some(schema)
+            }
         };
         let answers = route.answers.iter().filter_map(|(_, content, _)| match content {
-            Content::Json(schema) => Some(*schema),
+            Content::Json(schema) | Content::Lines(schema) => Some(*schema),
             Content::File | Content::Text(_) => None,
         });
         for schema in answers.chain(request) {
@@ -348,6 +350,6 @@ async fn a_streamed_body_past_the_limit_of_its_route_is_refused() {
     let long = body(&["0123456789", "0123456789"]);
     let (status, refused, _) = fixture.ask(Method::POST, "/items/sku", "dev-partner", long).await;
     assert_eq!((status, &refused["code"]), (413, &json!("too-large")));
-    assert_eq!(fixture.0.router.body_bytes_max(&Method::POST, "/items/sku", 7), 16);
-    assert_eq!(fixture.0.router.body_bytes_max(&Method::POST, "/elsewhere", 7), 7);
+    assert_eq!(fixture.0.router.body_bytes_max(&Method::POST, &Uri::from_static("/items/sku"), 7), 16);
+    assert_eq!(fixture.0.router.body_bytes_max(&Method::POST, &Uri::from_static("/elsewhere"), 7), 7);
 }

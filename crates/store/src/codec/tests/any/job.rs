@@ -3,7 +3,7 @@
 use fencepost_kernel::{
     Tenant,
     item::ItemFault,
-    job::{Chunk, Failure, Job, JobId, JobState, LineResult, LineVerdict, Progress, Record as OfJob, Results},
+    job::{Chunk, Job, JobFailure, JobId, JobProgress, JobState, LineResult, LineVerdict, Record as OfJob, Results},
     row::Record,
 };
 use proptest::{collection::vec, option, prelude::*};
@@ -21,7 +21,7 @@ fn state() -> impl Strategy<Value = JobState> {
         Just(JobState::Running),
         Just(JobState::Completed),
         Just(JobState::Cancelled),
-        (text(), text()).prop_map(|(code, message)| JobState::Failed(Failure { code, message })),
+        (text(), text()).prop_map(|(code, message)| JobState::Failed(JobFailure { code, message })),
     ]
 }
 
@@ -37,7 +37,7 @@ fn job() -> BoxedStrategy<OfJob> {
         .prop_map(|(id, (tenant, by, correlation_id, collection), dry_run, state, numbers, times)| {
             let [chunks, first_chunk, lines, bytes, accepted, replay, quarantined, rejected] = numbers;
             let (created, ended, due, expires) = times;
-            let progress = Progress { accepted, replay, quarantined, rejected };
+            let progress = JobProgress { accepted, replay, quarantined, rejected };
             let (tenant, by) = (Tenant::new(tenant), by.into());
             let (correlation_id, collection) = (correlation_id.into(), collection.into());
             OfJob::Job(
