@@ -16,7 +16,7 @@ use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Scope, Tenant,
     fence::{self, ClaimFence, HolderTrace, Source, Target, body::Body},
     item::{
-        self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced,
+        self, Change, ChangeVerdict, ForgetVersion, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced,
         Submit,
     },
     key::Kind,
@@ -136,6 +136,11 @@ impl Ingest {
         let target = self.target(&request.tenant, &request.correlation_id)?;
         let body = Some(request.compared.clone());
         Ok(ClaimFence { target, body, version: None, source: None, lease_ms: 1, trace: request.trace })
+    }
+
+    /// Lets the next version of an item be accepted, whatever it is: for a version that was sent too high by mistake.
+    pub async fn forget_version(&self, forget: ForgetVersion) -> Result<Reply, Error> {
+        self.engine.ask(Command::from(item::Command::ForgetVersion(forget.into()))).await
     }
 
     /// Says what would become of the changes. Changes nothing, and does not look at the request's id.
