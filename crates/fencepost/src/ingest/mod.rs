@@ -5,6 +5,7 @@
 
 mod follow_up;
 pub mod items;
+mod named_rows;
 
 use std::{
     sync::Arc,
@@ -25,6 +26,7 @@ use fencepost_policy::{Policy, collections::Collections, ingest::IngestSettings}
 use tokio::sync::Notify;
 
 pub use fencepost_policy::WMS_INGEST as SCOPE;
+pub use named_rows::NAMED_BYTES_MAX;
 
 use crate::engine::{Engine, Error};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use bytes::Bytes;
 use fencepost::{
-    ingest::{Ingest, IngestRequest, items::read_items},
+    ingest::{Ingest, IngestRequest, NAMED_BYTES_MAX, items::read_items},
     policy::collections::{Collection, Group},
 };
 use fencepost_kernel::{
@@ -58,12 +58,19 @@ async fn submit(call: &Call, group: Group) -> Result<Response, Problem> {
         DryRun::No => Body::json(&node, &ingest.rules().scope.mask),
     };
     let request = request::of_items(call, &query, dry_run, compared)?;
-    let changes = || {
+    let changes = async {
         let collection = collection(call, &ingest, group)?;
         let Mode::Upsert = Mode::of(&query, group)?;
-        Ok((collection.clone(), changes_of(call, &ingest, collection, &node)?))
+        let changes = changes_of(call, &ingest, collection, &node)?;
+        if !ingest.may_load(&changes).await? {
+            let most = NAMED_BYTES_MAX >> 20;
+            let detail =
+                format!("the stored items that this request names have more than {most} MiB; send fewer items");
+            return Err(Problem::new(Code::TooLarge, detail));
+        }
+        Ok((collection.clone(), changes))
     };
-    answer(call, &ingest, (&request, dry_run), changes()).await
+    answer(call, &ingest, (&request, dry_run), changes.await).await
 }
 
 fn changes_of(
