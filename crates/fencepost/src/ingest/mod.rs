@@ -128,7 +128,7 @@ impl Ingest {
 
     /// The reply to a request whose id was seen before: what it was answered, or that it was another one. None for a fresh id.
     pub async fn reply_to_known(&self, request: &IngestRequest) -> Result<Option<Reply>, Error> {
-        let claim = fence::Command::Claim(self.claim(request)?.into());
+        let claim = fence::Command::Claim(self.claim(request)?);
         let reply = self.engine.preview(&claim.into()).await?;
         Ok(Some(reply).filter(|reply| !matches!(reply, Reply::Fence(fence::Reply::New(_)))))
     }
