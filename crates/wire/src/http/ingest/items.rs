@@ -58,19 +58,12 @@ async fn submit(call: &Call, group: Group) -> Result<Response, Problem> {
         DryRun::No => Body::json(&node, &ingest.rules().scope.mask),
     };
     let request = request::of_items(call, &query, dry_run, compared)?;
-    let changes = async {
+    let changes = || {
         let collection = collection(call, &ingest, group)?;
         let Mode::Upsert = Mode::of(&query, group)?;
-        let changes = changes_of(call, &ingest, collection, &node)?;
-        if !ingest.may_load(&changes).await? {
-            let most = NAMED_BYTES_MAX >> 20;
-            let detail =
-                format!("the stored items that this request names have more than {most} MiB; send fewer items");
-            return Err(Problem::new(Code::TooLarge, detail));
-        }
-        Ok((collection.clone(), changes))
+        Ok((collection.clone(), changes_of(call, &ingest, collection, &node)?))
     };
-    answer(call, &ingest, (&request, dry_run), changes.await).await
+    answer(call, &ingest, (&request, dry_run), changes()).await
 }
 
 fn changes_of(
@@ -142,6 +135,15 @@ pub(super) async fn answer(
     (request, dry_run): (&IngestRequest, DryRun),
     changes: Result<(Arc<Collection>, Vec<Change>), Problem>,
 ) -> Result<Response, Problem> {
+    let changes = match changes {
+        Ok((_, changes)) if !ingest.may_load(&changes).await? => {
+            let most = NAMED_BYTES_MAX >> 20;
+            let detail =
+                format!("the stored items that this request names have more than {most} MiB; send fewer items");
+            Err(Problem::new(Code::TooLarge, detail))
+        }
+        changes => changes,
+    };
     let (collection, changes) = match changes {
         Ok(changes) => changes,
         // A repeat gets its stored answer, whatever has become since of the policy or of what it names.
