@@ -112,8 +112,8 @@ impl<'h> Book<'h> {
         let mut done = Vec::new();
         for (key, text) in &left.answers {
             let lines = read_lines(text);
-            let same: Vec<&Asked<'h>> =
-                self.changing(key).filter(|asked| asked.perhaps_done() && fits(&asked.op.ask, &lines)).collect();
+            let same = self.changing(key).filter(|asked| asked.perhaps_done() && fits(&asked.op.ask, &lines));
+            let same: Vec<&Asked<'h>> = same.filter(|asked| self.released_after_sent(asked, &lines)).collect();
             let Some(first) = same.iter().min_by_key(|asked| asked.from) else {
                 let rule = if self.changing(key).next().is_some() { "torn-request" } else { "dry-run" };
                 found.push(Violation { rule, what: format!("{key} was never asked for: {text:?}") });
@@ -124,6 +124,17 @@ impl<'h> Book<'h> {
             done.push(Done { key, tenant: first.op.tenant, ask: &first.op.ask, lines, from: first.from, to });
         }
         done
+    }
+
+    // The id of a release that came to nothing may be used for sending the very item: its answer is not the release's.
+    fn released_after_sent(&self, asked: &Asked<'h>, lines: &[VerdictLine]) -> bool {
+        let sent_before = |tag: u64| {
+            let mut sendings = self.asked.iter().filter(|sending| sending.from <= asked.over);
+            sendings.any(
+                |sending| matches!(&sending.op.ask, ItemAsk::Send(items) if items.iter().any(|item| item.tag == tag)),
+            )
+        };
+        !matches!(asked.op.ask, ItemAsk::Release { .. }) || lines.iter().filter_map(|line| line.tag).all(sent_before)
     }
 
     /// Requests for a change under one id.
