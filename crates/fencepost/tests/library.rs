@@ -24,6 +24,8 @@ mod in_transaction;
 mod in_transaction_isolation;
 #[path = "library/in_transaction_lanes.rs"]
 mod in_transaction_lanes;
+#[path = "library/ingest_bounds.rs"]
+mod ingest_bounds;
 #[path = "library/layer.rs"]
 mod layer;
 #[path = "library/moving.rs"]

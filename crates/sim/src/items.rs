@@ -136,6 +136,8 @@ impl Items {
         }
         let content = content(collection, source_id, version, tag, &refs, malformed);
         refs.dedup();
+        // An item that refers to itself is rejected like one that does not fit its schema.
+        let malformed = malformed || refs.iter().any(|other| other == name);
         SentItem { name: name.to_owned(), version, tag, content, refs, malformed }
     }
 

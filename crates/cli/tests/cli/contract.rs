@@ -193,6 +193,9 @@ fn ingest(caller: &mut Caller<'_>) {
         caller.get(acme, &format!("{root}{path}"));
         caller.get("dev-viewer", &format!("{root}{path}/history?tenant=acme"));
     }
+    let named =
+        json!({"tenant": "acme", "collection": "uoms", "source_id": "EA", "source_version": 2, "why": "too high"});
+    caller.post("dev-admin", "/admin/items/forget-version", named, 200);
     for path in ["quarantine", "capabilities"] {
         caller.get(acme, &format!("{root}{path}"));
     }

@@ -63,12 +63,17 @@ impl Engine {
         self.within_patience(self.shared.store.due(kind, by, after, limit)).await
     }
 
-    /// The reply that a command would get now. Nothing is written.
+    /// The reply that a command would get now. Nothing is written; a repeat is counted.
     pub(crate) async fn preview(&self, command: &Command) -> Result<Reply, Error> {
         let patience = self.shared.limits.patience;
         let loaded = tokio::time::timeout(patience, load(&mut &*self.shared, &[command], LoadedRows::default())).await;
         let loaded = loaded.map_err(|_| Error::Unavailable("the store does not answer".to_owned()))??;
-        Ok(decide(command, &loaded, self.now()).reply)
+        let now = self.now();
+        let reply = decide(command, &loaded, now).reply;
+        if let Some(target) = command.target() {
+            self.shared.note(target.key, &reply, now);
+        }
+        Ok(reply)
     }
 
     /// Rows of one kind in key order, starting after one.

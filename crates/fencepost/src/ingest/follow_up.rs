@@ -20,7 +20,7 @@ use crate::engine::{Engine, Error};
 const READ_AT_ONCE: usize = 50;
 /// How many bytes of items, and how many references of theirs, are looked at in one commit; or one item with more.
 const BATCH_BYTES: usize = 4 << 20;
-const BATCH_REFERENCES: usize = 2_000;
+const BATCH_REFERENCES: usize = 900;
 /// How many arrivals are read at once.
 const ARRIVALS: usize = 16;
 /// How many arrivals one call follows up: the rules in force may change meanwhile.

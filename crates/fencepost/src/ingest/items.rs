@@ -19,7 +19,7 @@ pub const SOURCE_ID_BYTES_MAX: usize = 256;
 pub const VERSION_BYTES_MAX: usize = 128;
 /// The largest item, in bytes, as it is sent.
 pub const ITEM_BYTES_MAX: usize = 256 << 10;
-/// How many faults of one item are told.
+/// The most faults of one item in an answer.
 const FAULTS_MAX: usize = 10;
 /// How many other items one may refer to.
 const REFERENCES_MAX: usize = 1_000;
@@ -62,16 +62,16 @@ fn read_item(
     if !faults.is_empty() {
         return Err(faults
             .into_iter()
-            .map(|told| ItemFault { pointer: told.pointer, message: told.message })
+            .map(|fault| ItemFault { pointer: fault.pointer, message: fault.message })
             .collect());
     }
-    let named = collection.references_of(&value);
-    if named.len() > REFERENCES_MAX {
-        let message = format!("refers to {} other items; {REFERENCES_MAX} are allowed", named.len());
+    let found = collection.references_of(&value);
+    if found.len() > REFERENCES_MAX {
+        let message = format!("refers to {} other items; {REFERENCES_MAX} are allowed", found.len());
         return Err(vec![fault("", message)]);
     }
-    let mut references: Vec<ItemReference> = Vec::with_capacity(named.len());
-    for (position, (reference, id)) in named.into_iter().enumerate() {
+    let mut references: Vec<ItemReference> = Vec::with_capacity(found.len());
+    for (position, (reference, id)) in found.into_iter().enumerate() {
         let wrong = |message: String| Err(vec![fault(&collection.pointer_to_reference(&value, position), message)]);
         if id.is_empty() || id.len() > SOURCE_ID_BYTES_MAX {
             return wrong(format!("a source id has 1 to {SOURCE_ID_BYTES_MAX} bytes, not {}", id.len()));

@@ -6,6 +6,7 @@
 mod follow_up;
 pub mod items;
 pub mod jobs;
+mod named_rows;
 
 use std::{
     sync::Arc,
@@ -16,13 +17,17 @@ use bytes::Bytes;
 use fencepost_kernel::{
     Command, Millis, Reply, RowKey, Scope, Tenant,
     fence::{self, ClaimFence, HolderTrace, Source, Target, body::Body},
-    item::{self, Change, ChangeVerdict, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced, Submit},
+    item::{
+        self, Change, ChangeVerdict, ForgetVersion, Item, ItemFault, ItemId, Put, QuarantineId, Quarantined, Replaced,
+        Submit,
+    },
     key::Kind,
 };
 use fencepost_policy::{Policy, collections::Collections, ingest::IngestSettings};
 use tokio::sync::Notify;
 
 pub use fencepost_policy::WMS_INGEST as SCOPE;
+pub use named_rows::NAMED_BYTES_MAX;
 
 use crate::engine::{Engine, Error};
 
@@ -139,7 +144,7 @@ impl Ingest {
 
     /// The reply to a request whose id was seen before: what it was answered, or that it was another one. None for a fresh id.
     pub async fn reply_to_known(&self, request: &IngestRequest) -> Result<Option<Reply>, Error> {
-        let claim = fence::Command::Claim(self.claim(request)?.into());
+        let claim = fence::Command::Claim(self.claim(request)?);
         let reply = self.engine.preview(&claim.into()).await?;
         Ok(Some(reply).filter(|reply| !matches!(reply, Reply::Fence(fence::Reply::New(_)))))
     }
@@ -149,6 +154,11 @@ impl Ingest {
         let target = self.target(&request.tenant, &request.correlation_id)?;
         let body = Some(request.compared.clone());
         Ok(ClaimFence { target, body, version: None, source: None, lease_ms: 1, trace: request.trace })
+    }
+
+    /// Lets the next version of an item be accepted, whatever it is: for a version that was sent too high by mistake.
+    pub async fn forget_version(&self, forget: ForgetVersion) -> Result<Reply, Error> {
+        self.engine.ask(Command::from(item::Command::ForgetVersion(forget.into()))).await
     }
 
     /// Says what would become of the changes. Changes nothing, and does not look at the request's id.

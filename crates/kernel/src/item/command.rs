@@ -20,13 +20,15 @@ pub enum Command {
     Submit(Box<Submit>),
     /// Everything that waited for an item has been looked at.
     Settle(Box<Settle>),
+    /// An operator lets the next version of an item be accepted, whatever it is.
+    ForgetVersion(Box<ForgetVersion>),
 }
 
 /// See [`Command::Submit`].
 #[derive(Clone, Debug)]
 pub struct Submit {
     pub tenant: Tenant,
-    /// The claim of the request's fence; none where no request asks: a trial, or a release by itself.
+    /// The claim of the request's fence; none where no request asks: a dry run, or a release by itself.
     pub claim: Option<Box<fence::ClaimFence>>,
     /// The identity of the credential.
     pub by: Arc<str>,
@@ -119,6 +121,26 @@ pub struct Settle {
     pub arrived: CommitId,
 }
 
+/// See [`Command::ForgetVersion`].
+#[derive(Clone, Debug)]
+pub struct ForgetVersion {
+    pub tenant: Tenant,
+    pub collection: Arc<str>,
+    pub source_id: String,
+    /// The version that shall not count, as it is shown: another one, sent since, stays.
+    pub version: String,
+    /// The identity of the operator.
+    pub by: Arc<str>,
+    /// The operator's reason.
+    pub why: String,
+}
+
+impl ForgetVersion {
+    pub(super) fn item(&self) -> ItemId {
+        ItemId::new(&self.tenant, &self.collection, &self.source_id)
+    }
+}
+
 /// The result of one change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChangeVerdict {
@@ -186,6 +208,13 @@ pub enum Reply {
     NoSuchItem,
     /// The follow-up of an arrival is over.
     Settled,
+    /// The version does not count any more.
+    VersionForgotten {
+        /// Whether nothing was changed: the version did not count before.
+        replay: bool,
+        /// The version that the next one must be above; none after one was forgotten.
+        highest: Option<ItemVersion>,
+    },
 }
 
 impl Reply {
@@ -195,6 +224,7 @@ impl Reply {
             Self::Submitted { .. } => "new",
             Self::NoSuchItem => "no_such_item",
             Self::Settled => "done",
+            Self::VersionForgotten { .. } => "version_forgotten",
         }
     }
 }
@@ -203,7 +233,7 @@ impl Command {
     pub(crate) fn weight_bytes(&self) -> usize {
         match self {
             Self::Submit(submit) => submit.weight_bytes(),
-            Self::Settle(_) => 0,
+            Self::Settle(_) | Self::ForgetVersion(_) => 0,
         }
     }
 
@@ -211,7 +241,7 @@ impl Command {
     pub fn target(&self) -> Option<&Target> {
         match self {
             Self::Submit(submit) => submit.claim.as_ref().map(|claim| &claim.target),
-            Self::Settle(_) => None,
+            Self::Settle(_) | Self::ForgetVersion(_) => None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Called only from `law`.
 
 mod command;
+mod forget_version;
 mod id;
 mod rows;
 mod submit;
@@ -12,7 +13,7 @@ mod version;
 use std::sync::Arc;
 
 pub use self::{
-    command::{Change, ChangeVerdict, Command, ItemFault, ItemReference, Put, Reply, Settle, Submit},
+    command::{Change, ChangeVerdict, Command, ForgetVersion, ItemFault, ItemReference, Put, Reply, Settle, Submit},
     id::{COLLECTION_LEN, ItemId, QuarantineId},
     rows::{
         Accepted, Arrival, Item, Missing, Quarantined, Replaced, Retired, Retirement, Sent, StayEnd, StayOutcome,
@@ -151,6 +152,7 @@ pub(crate) fn footprint(command: &Command, add: &mut impl FnMut(RowKey)) {
             add(RowKey::item(settle.item));
             add(RowKey::arrival(settle.item));
         }
+        Command::ForgetVersion(forget) => add(RowKey::item(forget.item())),
     }
 }
 
@@ -158,6 +160,7 @@ pub(crate) fn follow(command: &Command, rows: &impl Rows, add: &mut impl FnMut(R
     match command {
         Command::Submit(submit) => submit::follow(submit, rows, add),
         Command::Settle(_) => {}
+        Command::ForgetVersion(forget) => forget_version::follow(forget, rows, add),
     }
 }
 
@@ -165,6 +168,7 @@ pub(crate) fn decide(command: &Command, rows: &impl Rows, now: Millis) -> Decisi
     match command {
         Command::Submit(submit) => submit::submit(submit, rows, now),
         Command::Settle(settle) => submit::settle(settle, rows),
+        Command::ForgetVersion(forget) => forget_version::forget(forget, rows, now),
     }
 }
 
@@ -177,6 +181,10 @@ pub(crate) fn subject(command: &Command) -> Subject {
             Subject { tenant: Some(submit.tenant.clone()), on, why: None }
         }
         Command::Settle(_) => Subject::default(),
+        Command::ForgetVersion(forget) => {
+            let on = format!("{}/{} version {}", forget.collection, forget.source_id, forget.version);
+            Subject { tenant: Some(forget.tenant.clone()), on, why: Some(forget.why.clone()) }
+        }
     }
 }
 

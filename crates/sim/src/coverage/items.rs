@@ -45,7 +45,7 @@ pub const EXPECTED: [&str; 38] = [
     "request_replayed",
     "request_replayed_by_another_node",
     "unversioned_overwrite",
-    "waits_for_itself",
+    "item_refers_to_itself",
     "world_with_items",
 ];
 
@@ -93,17 +93,20 @@ fn verdict(ask: &ItemAsk, line: &VerdictLine, add: &mut impl FnMut(&str)) {
     match &line.verdict {
         ItemVerdict::Accepted => add(if by_hand { "released_by_hand" } else { "item_accepted" }),
         ItemVerdict::Replay { differs } => add(if *differs { "item_replay_differs" } else { "item_replay" }),
-        ItemVerdict::Quarantined { missing, .. } => {
+        ItemVerdict::Quarantined { .. } => {
             add(if by_hand { "release_in_vain" } else { "item_quarantined" });
-            if missing.contains(&line.name) {
-                add("waits_for_itself");
-            }
         }
+        ItemVerdict::Rejected if refers_to_itself(ask, &line.name) => add("item_refers_to_itself"),
         ItemVerdict::Rejected => add(if line.tag.is_some() { "item_mixed_versions" } else { "item_malformed" }),
         ItemVerdict::Retired { withdrawn: true, .. } => add("item_withdrawn"),
         ItemVerdict::Retired { replay, .. } => add(if *replay { "item_already_deleted" } else { "item_deleted" }),
         ItemVerdict::AlreadyResolved => add("item_already_resolved"),
     }
+}
+
+fn refers_to_itself(ask: &ItemAsk, name: &str) -> bool {
+    let (ItemAsk::Send(items) | ItemAsk::Try(items)) = ask else { return false };
+    items.iter().any(|item| item.name == name && item.refs.iter().any(|other| other == name))
 }
 
 fn at_the_end(history: &History, answered: &BTreeMap<String, (usize, usize)>, add: &mut impl FnMut(&str)) {

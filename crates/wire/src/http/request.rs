@@ -47,7 +47,7 @@ pub(super) fn object_as<'n, 'a>(what: &str, node: &'n JsonNode<'a>) -> Result<&'
     }
 }
 
-fn member<'n, 'a>(node: &'n JsonNode<'a>, name: &str) -> Result<&'n JsonNode<'a>, Problem> {
+pub(super) fn member<'n, 'a>(node: &'n JsonNode<'a>, name: &str) -> Result<&'n JsonNode<'a>, Problem> {
     node.get(name).ok_or_else(|| malformed(format!("`{name}` is missing")))
 }
 
@@ -71,7 +71,7 @@ pub(super) fn scope<'c>(call: &'c Call, name: &str) -> Result<&'c Arc<Scope>, Pr
     })
 }
 
-fn optional_text<'n>(node: &'n JsonNode<'_>, name: &str) -> Result<Option<&'n str>, Problem> {
+pub(super) fn optional_text<'n>(node: &'n JsonNode<'_>, name: &str) -> Result<Option<&'n str>, Problem> {
     node.get(name).map(|_| text(node, name)).transpose()
 }
 

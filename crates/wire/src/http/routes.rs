@@ -42,6 +42,7 @@ pub(super) const TABLES: &[Table] = &[
     Table { tag: "admin", audience: Audience::Operators, routes: policy::ROUTES },
     Table { tag: "admin", audience: Audience::Operators, routes: nodes::ROUTES },
     Table { tag: "admin", audience: Audience::Operators, routes: backup::ROUTES },
+    Table { tag: "admin", audience: Audience::Operators, routes: ingest::OPERATORS_ROUTES },
     Table { tag: "server", audience: Audience::Monitoring, routes: health::ROUTES },
     Table { tag: "server", audience: Audience::Everyone, routes: openapi::ROUTES },
 ];

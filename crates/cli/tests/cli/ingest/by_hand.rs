@@ -110,6 +110,6 @@ fn items_are_counted_by_verdict_and_collection() {
         let line = format!("fencepost_items_total{{{labels}}} {count}\n");
         assert!(metrics.contains(&line), "no {line} in:\n{metrics}");
     }
-    assert!(!metrics.contains("collection=\"skus\",verdict=\"REJECTED\""), "a trial counts nothing");
+    assert!(!metrics.contains("collection=\"skus\",verdict=\"REJECTED\""), "a dry run counts nothing");
     assert!(metrics.contains("\nfencepost_quarantines_open "), "{metrics}");
 }

@@ -1,4 +1,4 @@
-//! A trial: the same verdicts, and nothing changes.
+//! A dry run: the same verdicts, and nothing changes.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn verdicts(told: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn trial_gives_the_verdicts_of_the_request_and_changes_nothing() {
+fn dry_run_gives_the_verdicts_of_the_request_and_changes_nothing() {
     let server = dev();
     let mut acme = Sender::acme(&server);
     acme.accepted("master/uoms", &[uom("EA")]);
@@ -34,13 +34,13 @@ fn trial_gives_the_verdicts_of_the_request_and_changes_nothing() {
         at(json!({"source_id": "BAD"}), 1),
         json!({}),
     ];
-    let tried = acme.ask("POST", "master/skus?dry_run=true", "", body(&items).as_bytes());
-    let told = tried.ok(200);
+    let preview = acme.ask("POST", "master/skus?dry_run=true", "", body(&items).as_bytes());
+    let told = preview.ok(200);
     assert_eq!(told["dry_run"], true);
     let waits = told["results"].as_array().unwrap().iter().filter(|result| result["status"] == "QUARANTINED");
     let ids: Vec<_> = waits.map(|result| (&result["source_id"], result.get("quarantine_id"))).collect();
     assert_eq!(ids, [(&json!("LATE"), None)], "an id would name a stay that never comes to be");
-    assert_eq!((tried.header("idempotency-expires"), tried.header("idempotency-replayed")), (None, None));
+    assert_eq!((preview.header("idempotency-expires"), preview.header("idempotency-replayed")), (None, None));
 
     for id in ["NEW", "LATE", "WAITS"] {
         acme.get(&format!("master/skus/{id}")).problem(404, "unknown-item");
@@ -58,43 +58,43 @@ fn trial_gives_the_verdicts_of_the_request_and_changes_nothing() {
 }
 
 #[test]
-fn trial_neither_reads_nor_spends_a_correlation_id() {
+fn dry_run_neither_reads_nor_spends_a_correlation_id() {
     let server = dev();
     let mut acme = Sender::acme(&server);
-    let trial = "master/uoms?dry_run=true&mode=upsert";
-    acme.send(trial, "cid-1", &[uom("EA")]).ok(200);
+    let dry_run = "master/uoms?dry_run=true&mode=upsert";
+    acme.send(dry_run, "cid-1", &[uom("EA")]).ok(200);
     let first = acme.send("master/uoms", "cid-1", &[uom("KG")]);
     assert_eq!((first.status, first.header("idempotency-replayed")), (200, None));
     // A known id with another body is no conflict, and gets no stored answer.
-    let tried = acme.send(trial, "cid-1", &[uom("CS")]);
-    assert_eq!((tried.ok(200)["dry_run"].clone(), tried.header("idempotency-replayed")), (json!(true), None));
-    let tried = acme.ask("POST", trial, "x-correlation-id: a b\r\n", body(&[uom("CS")]).as_bytes());
-    assert_eq!(tried.ok(200)["results"][0]["status"], "ACCEPTED");
+    let preview = acme.send(dry_run, "cid-1", &[uom("CS")]);
+    assert_eq!((preview.ok(200)["dry_run"].clone(), preview.header("idempotency-replayed")), (json!(true), None));
+    let preview = acme.ask("POST", dry_run, "x-correlation-id: a b\r\n", body(&[uom("CS")]).as_bytes());
+    assert_eq!(preview.ok(200)["results"][0]["status"], "ACCEPTED");
     let lookup = server.acme().get("/admin/idempotency/lookup?scope=WMS_INGEST&correlation_id=");
     assert_eq!(lookup.ok(200), json!({"exists": false}));
-    acme.post(trial, "cid-2", "{}").problem(400, "malformed-request");
+    acme.post(dry_run, "cid-2", "{}").problem(400, "malformed-request");
     acme.post("master/uoms?dry_run=maybe", "cid-2", body(&[uom("EA")])).problem(400, "malformed-request");
     acme.post("master/units?dry_run=true", "cid-2", body(&[uom("EA")])).problem(404, "unknown-collection");
 }
 
 #[test]
-fn trial_of_a_delete_a_cancel_or_a_release_says_what_would_become_of_the_item() {
+fn dry_run_of_a_delete_a_cancel_or_a_release_says_what_would_become_of_the_item() {
     let server = dev();
     let mut acme = Sender::acme(&server);
     acme.accepted("master/uoms", &[uom("EA")]);
     acme.accepted("master/locations", &[json!({"source_id": "WH", "kind": "WAREHOUSE"})]);
     acme.accepted("documents/receivers", &[json!({"source_id": "R", "warehouse": "WH", "lines": []})]);
     let waits = acme.quarantined("master/skus", sku("S", "CS"));
-    let mut tried = |method: &str, path: &str| {
+    let mut preview = |method: &str, path: &str| {
         let told = acme.ask(method, &format!("{path}?dry_run=true"), "", b"").ok(200);
         assert_eq!(told["dry_run"], true, "{told}");
         told["status"].as_str().unwrap().to_owned()
     };
     let release = format!("quarantine/{waits}/release");
-    assert_eq!(tried("POST", &release), "QUARANTINED");
-    assert_eq!(tried("DELETE", "master/uoms/EA"), "INACTIVE");
-    assert_eq!(tried("DELETE", "master/skus/S"), "WITHDRAWN");
-    assert_eq!(tried("POST", "documents/receivers/R/cancel"), "CANCELLED");
+    assert_eq!(preview("POST", &release), "QUARANTINED");
+    assert_eq!(preview("DELETE", "master/uoms/EA"), "INACTIVE");
+    assert_eq!(preview("DELETE", "master/skus/S"), "WITHDRAWN");
+    assert_eq!(preview("POST", "documents/receivers/R/cancel"), "CANCELLED");
     for path in ["master/uoms/EA", "documents/receivers/R"] {
         assert_eq!(acme.get(path).ok(200)["status"], "ACTIVE", "{path}");
     }
@@ -108,7 +108,7 @@ fn trial_of_a_delete_a_cancel_or_a_release_says_what_would_become_of_the_item() 
 }
 
 #[test]
-fn trials_are_served_for_documents_and_inventory_too() {
+fn dry_runs_are_served_for_documents_and_inventory_too() {
     let server = dev();
     let mut acme = Sender::acme(&server);
     for path in ["documents/receivers", "inventory/snapshot"] {

@@ -1,18 +1,19 @@
 //! kill -9 under load, again and again on one store: a request and its items are there together or not at all, and what was
-//! acknowledged is answered with the same bytes.
+//! acknowledged is answered with the same bytes. The same of a backup that is taken under load.
 
 use std::{
-    path::Path,
     sync::mpsc::{Receiver, Sender as Acks, channel},
     thread,
+    time::Instant,
 };
 
+use fencepost_rig::PostgresServer;
 use serde_json::Value;
 
 use super::{
     super::{
         ledger::{cycles, hear, seed},
-        server::{Serve, Server},
+        server::{Serve, Server, fencepost, text},
     },
     sending::{Sender, at, body, uom},
 };
@@ -26,8 +27,8 @@ struct Sent {
     id: String,
     number: u64,
     body: String,
-    /// The bytes of its answer, where one was read.
-    answer: Option<Vec<u8>>,
+    /// The bytes of its answer, where one was read, and when.
+    answer: Option<(Vec<u8>, Instant)>,
 }
 
 fn fresh(sender: usize, number: u64) -> impl Iterator<Item = String> {
@@ -50,7 +51,7 @@ fn send_on(server: &Server, sender: usize, first: u64, acks: &Acks<()>) -> Vec<S
         let over = answer.is_none();
         let answer = answer.map(|answer| {
             assert_eq!(answer.status, 200, "{}", answer.text());
-            answer.body
+            (answer.body, Instant::now())
         });
         sent.push(Sent { id, number, body, answer });
         if over {
@@ -86,25 +87,88 @@ fn audit(server: &Server, sender: usize, sent: &Sent) -> bool {
         sent.id
     );
     assert_eq!(answer.json()["summary"]["accepted"], 2 * EACH, "{}", sent.id);
-    if let Some(first) = &sent.answer {
+    if let Some((first, _)) = &sent.answer {
         assert!(all, "{} was acknowledged and is lost", sent.id);
         assert_eq!(answer.body, *first, "{}", sent.id);
     }
     all
 }
 
-fn start(data: &Path) -> Server {
-    Serve::dev(data).start()
+#[test]
+fn acknowledged_requests_survive_kill_9_and_others_are_all_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    kill_and_audit(|| Serve::dev(dir.path()).start(), cycles(8));
 }
 
 #[test]
-fn acknowledged_requests_survive_kill_9_and_others_are_all_or_nothing() {
-    let mut random = fastrand::Rng::with_seed(seed());
+fn acknowledged_requests_survive_kill_9_of_a_node_on_postgres_and_others_are_all_or_nothing() {
+    let postgres = PostgresServer::start();
+    let database = postgres.fresh_database();
+    kill_and_audit(|| Serve::sharing(&database).start(), cycles(4));
+}
+
+#[test]
+fn backup_taken_under_load_has_every_request_acknowledged_before_it_and_its_items() {
     let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let server = Serve::dev(&dir.path().join("data")).start();
+    let (acks, heard): (_, Receiver<()>) = channel();
+    let (sent, began): (Vec<Vec<Sent>>, Instant) = thread::scope(|scope| {
+        let server = &server;
+        let send = |sender| {
+            let acks = acks.clone();
+            scope.spawn(move || send_on(server, sender, 1, &acks))
+        };
+        let senders: Vec<_> = (0..SENDERS).map(send).collect();
+        hear(&heard, 40);
+        let began = Instant::now();
+        let output = fencepost(["backup", "--url", &server.url(), "--out", &path("backup")]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        hear(&heard, 40);
+        server.signal(rustix::process::Signal::KILL);
+        (senders.into_iter().map(|sender| sender.join().unwrap()).collect(), began)
+    });
+    let output = fencepost(["restore", &path("backup"), &path("restored")]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let restored = Serve::dev(&dir.path().join("restored")).start();
+    let mut acme = Sender::acme(&restored);
+    let mut known = 0;
+    for (sender, requests) in sent.iter().enumerate() {
+        for request in requests {
+            let mut found = there(&mut acme, fresh(sender, request.number), request.number);
+            found.extend(there(&mut acme, again(sender), request.number));
+            let answer = acme.post("master/uoms", &request.id, &request.body);
+            let summary = &answer.json()["summary"];
+            let is_known = answer.header("idempotency-replayed").is_some();
+            assert!(!is_known || found.iter().all(|there| *there), "{}: {found:?}", request.id);
+            if let Some((first, at)) = &request.answer {
+                assert!(is_known || *at > began, "{} was acknowledged before the backup", request.id);
+                assert!(!is_known || answer.body == *first, "{}", request.id);
+            }
+            let done = summary["accepted"].as_u64().unwrap() + summary["replay"].as_u64().unwrap();
+            assert_eq!(done, 2 * EACH as u64, "{}: {summary}", request.id);
+            known += usize::from(is_known);
+        }
+        let next = requests.last().unwrap().number + 1;
+        assert_versions(&mut acme, sender, next);
+    }
+    let all: usize = sent.iter().map(Vec::len).sum();
+    assert!(known >= 40 && known < all, "{known} of {all}: the backup was not taken under load");
+}
+
+// Each version that was sent was accepted once.
+fn assert_versions(acme: &mut Sender, sender: usize, next: u64) {
+    let entries = acme.all(&format!("master/uoms/A-{sender}-0/history"), 1_000);
+    let versions: Vec<u64> = entries.iter().map(|entry| entry["source_version"].as_u64().unwrap()).collect();
+    assert!(versions.iter().copied().eq((1..next).rev()), "{versions:?}");
+}
+
+fn kill_and_audit(start: impl Fn() -> Server, cycles: usize) {
+    let mut random = fastrand::Rng::with_seed(seed());
     let mut next = [1; SENDERS];
     let (mut acknowledged, mut unheard, mut lost) = (0, 0, 0);
-    for _ in 0..cycles(8) {
-        let server = start(dir.path());
+    for _ in 0..cycles {
+        let server = start();
         let (acks, heard): (_, Receiver<()>) = channel();
         let enough = random.usize(5..60);
         let sent: Vec<Vec<Sent>> = thread::scope(|scope| {
@@ -120,7 +184,7 @@ fn acknowledged_requests_survive_kill_9_and_others_are_all_or_nothing() {
             senders.into_iter().map(|sender| sender.join().unwrap()).collect()
         });
         server.kill();
-        let server = start(dir.path());
+        let server = start();
         for (sender, requests) in sent.iter().enumerate() {
             for request in requests {
                 let had_effect = audit(&server, sender, request);
@@ -133,12 +197,9 @@ fn acknowledged_requests_survive_kill_9_and_others_are_all_or_nothing() {
             next[sender] = requests.last().unwrap().number + 1;
         }
     }
-    let server = start(dir.path());
+    let server = start();
     for (sender, next) in next.into_iter().enumerate() {
-        // Each version that was sent was accepted once.
-        let entries = Sender::acme(&server).all(&format!("master/uoms/A-{sender}-0/history"), 1_000);
-        let versions: Vec<u64> = entries.iter().map(|entry| entry["source_version"].as_u64().unwrap()).collect();
-        assert!(versions.iter().copied().eq((1..next).rev()), "{versions:?}");
+        assert_versions(&mut Sender::acme(&server), sender, next);
     }
     eprintln!("kill -9: {acknowledged} requests acknowledged, 0 lost; {unheard} done and unheard, {lost} not done");
     assert!(acknowledged > 50, "the load did too little to prove anything");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::server::{Serve, dev, dev_with, until},
-    sending::{Sender, body, correlation, uom},
+    sending::{Sender, body, correlation, sku, uom},
 };
 
 #[test]
@@ -139,6 +139,25 @@ fn request_whose_items_refer_to_others_too_often_is_too_large() {
     Sender::acme(&server).post("master/boms", "cid-1", body(&boms)).problem(413, "too-large");
     let answer = Sender::acme(&server).post("master/boms", "cid-1", body(&boms[..2])).ok(200);
     assert_eq!(answer["summary"]["quarantined"], 2);
+}
+
+#[test]
+fn request_that_names_more_stored_bytes_than_one_may_load_is_too_large_and_a_part_of_it_is_not() {
+    let server = dev();
+    let mut acme = Sender::acme(&server);
+    let pad = "x".repeat(250 << 10);
+    // Some more than 256 MiB, in requests of less than 4 MiB.
+    let ids: Vec<String> = (0..1_060).map(|number| format!("U-{number}")).collect();
+    for some in ids.chunks(15) {
+        let items: Vec<Value> = some.iter().map(|id| json!({"source_id": id, "name": id, "pad": pad})).collect();
+        acme.accepted("master/uoms", &items);
+    }
+    let skus: Vec<Value> = ids.iter().map(|id| sku(&format!("S-{id}"), id)).collect();
+    for path in ["master/skus", "master/skus?dry_run=true"] {
+        let refused = acme.send(path, "skus", &skus).problem(413, "too-large");
+        assert!(refused["detail"].as_str().unwrap().contains("256 MiB"), "{refused}");
+    }
+    assert_eq!(acme.send("master/skus", "skus", &skus[..1_000]).ok(200)["summary"]["accepted"], 1_000);
 }
 
 #[test]

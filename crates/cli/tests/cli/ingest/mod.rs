@@ -5,6 +5,7 @@ mod auto_release;
 mod by_hand;
 mod collections;
 mod dry_run;
+mod forgotten_version;
 mod history;
 mod identities;
 mod jobs;

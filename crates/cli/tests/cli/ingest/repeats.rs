@@ -49,11 +49,14 @@ fn repeat_gets_its_answer_after_its_collection_was_removed_and_another_request_d
     let items = [json!({"source_id": "DHL"}), json!({"source_id": "UPS"})];
     let sent = acme.send("master/carriers", "send", &items);
     let deleted = acme.delete("master/carriers/DHL", "delete");
-    (sent.ok(200), deleted.ok(200));
+    sent.ok(200);
+    deleted.ok(200);
     reload(&server, "{}");
     acme.send("master/carriers", "fresh", &items).problem(404, "unknown-collection");
     assert_stored(&acme.send("master/carriers", "send", &items), &sent);
     assert_stored(&acme.delete("master/carriers/DHL", "delete"), &deleted);
+    let known = server.acme().get("/admin/idempotency/lookup?scope=WMS_INGEST&correlation_id=send").ok(200);
+    assert_eq!(known["replays"], 1, "{known}");
     acme.send("master/carriers", "send", &items[..1]).problem(409, "correlation-id-reused");
     acme.delete("master/carriers/UPS", "delete").problem(409, "correlation-id-reused");
     acme.send("master/carriers?mode=bulk", "send", &items).problem(409, "correlation-id-reused");

@@ -8,8 +8,8 @@ use fencepost_kernel::{
     Command, Decision, Reply, RowKey, Tenant,
     fence::Target,
     item::{
-        self, Change, ChangeVerdict, Item, ItemFault, ItemId, ItemReference, ItemVersion, Missing, Put, Quarantined,
-        Retirement, Settle, StayOutcome, Submit, Waiting,
+        self, Change, ChangeVerdict, ForgetVersion, Item, ItemFault, ItemId, ItemReference, ItemVersion, Missing, Put,
+        Quarantined, Retirement, Settle, StayOutcome, Submit, Waiting,
     },
     row::CommitId,
 };
@@ -171,6 +171,25 @@ impl Desk {
         let settle = Settle { item: id_of(name), arrived };
         let reply = self.world.run(&item::Command::Settle(settle.into()).into());
         assert_eq!(reply.decision(), "done");
+    }
+
+    /// Forgets a version of an item: the version that the next one must be above, and whether nothing was changed.
+    pub fn forget_version(&mut self, name: &str, version: &str) -> (Option<String>, bool) {
+        let (collection, source_id) = parts(name);
+        let forget = ForgetVersion {
+            tenant: tenant(),
+            collection: collection.into(),
+            source_id: source_id.to_owned(),
+            version: version.to_owned(),
+            by: "operator".into(),
+            why: "sent by mistake".to_owned(),
+        };
+        match self.world.run(&item::Command::ForgetVersion(forget.into()).into()) {
+            Reply::Item(item::Reply::VersionForgotten { replay, highest }) => {
+                (highest.map(|highest| highest.to_string()), replay)
+            }
+            other => panic!("it was answered with {other:?}"),
+        }
     }
 
     pub fn item(&self, name: &str) -> Option<Arc<Item>> {

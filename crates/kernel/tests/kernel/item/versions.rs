@@ -148,3 +148,27 @@ fn reference_accepted_earlier_in_the_command_counts_and_one_accepted_later_does_
     assert_eq!(decision.also.held, []);
     assert_eq!(put("a@1 needs b").references[0].item, id_of("b"));
 }
+
+#[test]
+fn forgotten_version_stays_in_the_history_and_any_version_is_accepted_after_it() {
+    for (before, forgotten, then, after) in [
+        ("a@7; a@999", "999", "a@8", "8 after 7,999,unversioned"),
+        ("a@7", "7", "a@1.0", "1.0 after 7,unversioned"),
+        ("a@999; a", "999", "a@8", "8 after 999,unversioned,unversioned"),
+        ("a@999; delete a", "999", "a@8", "8 after 999,unversioned"),
+    ] {
+        let mut desk = Desk::after(before);
+        let content = desk.item("a").unwrap().current.as_ref().unwrap().content.clone();
+        assert_eq!(desk.forget_version("a", forgotten), (None, false), "{before}");
+        let item = desk.item("a").unwrap();
+        let current = item.current.as_ref().unwrap();
+        assert_eq!((&current.version, &current.content, &*current.from.by), (&None, &content, "operator"), "{before}");
+        assert_eq!((item.highest(), item.is_active()), (None, !before.contains("delete")), "{before}");
+        // Again is nothing, also after the next version came.
+        assert_eq!(desk.forget_version("a", forgotten), (None, true), "{before}");
+        assert_eq!((desk.ask(then).as_str(), desk.state("a").as_str()), ("ACCEPTED", after), "{before}");
+        let highest = desk.item("a").unwrap().highest().map(ToString::to_string);
+        assert_eq!(desk.forget_version("a", forgotten), (highest, true), "{before}");
+        assert_eq!(desk.state("a"), after);
+    }
+}

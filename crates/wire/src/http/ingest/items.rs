@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use bytes::Bytes;
 use fencepost::{
-    ingest::{Ingest, IngestRequest, items::read_items},
+    ingest::{Ingest, IngestRequest, NAMED_BYTES_MAX, items::read_items},
     policy::collections::{Collection, Group},
 };
 use fencepost_kernel::{
@@ -131,6 +131,15 @@ pub(super) async fn answer(
     (request, dry_run): (&IngestRequest, DryRun),
     changes: Result<(Arc<Collection>, Vec<Change>), Problem>,
 ) -> Result<Response, Problem> {
+    let changes = match changes {
+        Ok((_, changes)) if !ingest.may_load(&changes).await? => {
+            let most = NAMED_BYTES_MAX >> 20;
+            let detail =
+                format!("the stored items that this request names have more than {most} MiB; send fewer items");
+            Err(Problem::new(Code::TooLarge, detail))
+        }
+        changes => changes,
+    };
     let (collection, changes) = match changes {
         Ok(changes) => changes,
         // A repeat gets its stored answer, whatever has become since of the policy or of what it names.

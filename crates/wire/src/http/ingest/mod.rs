@@ -8,6 +8,7 @@ mod read;
 mod reply;
 mod request;
 mod routes;
+mod versions;
 
 use fencepost::{
     ingest::{Ingest, IngestRules},
@@ -19,7 +20,7 @@ use fencepost::{
 use fencepost_kernel::{Tenant, key::Kind};
 use std::sync::Arc;
 
-pub(super) use routes::ROUTES;
+pub(super) use routes::{OPERATORS_ROUTES, ROUTES};
 
 use super::call::Call;
 use crate::problem::{Code, Problem};

@@ -120,13 +120,21 @@ fn missing(missing: &Missing) -> Vec<u8> {
 }
 
 fn with_version(object: Object, version: Option<&ItemVersion>) -> Object {
+    with_named_version(object, "source_version", version)
+}
+
+fn with_named_version(object: Object, name: &'static str, version: Option<&ItemVersion>) -> Object {
     match version {
-        None => object.raw("source_version", b"null"),
-        Some(ItemVersion::Integer(number)) => object.raw("source_version", number.to_string().as_bytes()),
-        Some(ItemVersion::Time(text) | ItemVersion::Dotted(text) | ItemVersion::Text(text)) => {
-            object.text("source_version", text)
-        }
+        None => object.raw(name, b"null"),
+        Some(ItemVersion::Integer(number)) => object.raw(name, number.to_string().as_bytes()),
+        Some(ItemVersion::Time(text) | ItemVersion::Dotted(text) | ItemVersion::Text(text)) => object.text(name, text),
     }
+}
+
+/// The answer to an operator who asks that a version does not count any more.
+pub(super) fn version_forgotten(source_id: &str, highest: Option<&ItemVersion>, replay: bool) -> Vec<u8> {
+    let answer = Object::new().text("source_id", source_id);
+    with_named_version(answer, "highest_version", highest).value("replay", replay).end()
 }
 
 /// An item with its present version; none before one is accepted.

@@ -3,7 +3,7 @@
 use fencepost::policy::identity::Role;
 use http::Method;
 
-use super::{items, jobs, quarantine, read};
+use super::{items, jobs, quarantine, read, versions};
 use crate::{
     http::{
         openapi::parameter::{
@@ -234,3 +234,22 @@ pub(in crate::http) const ROUTES: &[Route] = &[
         &[Code::StoreUnsupported]
     ),
 ];
+
+pub(in crate::http) const OPERATORS_ROUTES: &[Route] = &[Route {
+    method: Method::POST,
+    path: "/admin/items/forget-version",
+    handler: buffered!(versions::forget),
+    access: Access::Roles(&[Role::Admin]),
+    class: Class::Normal,
+    body_limit: BodyLimit::Policy,
+    operation_id: "forgetItemVersion",
+    summary: "Let the next version of an item be accepted, where one was sent too high by mistake",
+    parameters: &[],
+    request: RequestBody::Json("ForgetItemVersion"),
+    answers: &[(
+        200,
+        Content::Json("ItemVersionForgotten"),
+        "Recorded with who, when and why; the version stays in the history",
+    )],
+    errors: &[Code::UnknownCollection, Code::UnknownItem, Code::StoreUnsupported],
+}];

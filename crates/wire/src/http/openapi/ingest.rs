@@ -78,7 +78,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
     );
     let sent: [(&str, &Value); 3] = [("accepted_at", &time), ("by", &text), ("correlation_id", &text)];
     let status = one_of(&["ACTIVE", "INACTIVE", "CANCELLED"]);
-    let mut shown: Vec<(&str, &Value)> = vec![
+    let mut item_members: Vec<(&str, &Value)> = vec![
         ("source_id", &text),
         ("source_version", &version),
         ("internal_id", &text),
@@ -86,8 +86,8 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         ("retired_at", &time),
         ("item", &any),
     ];
-    shown.extend(sent);
-    let mut past: Vec<(&str, &Value)> = vec![
+    item_members.extend(sent);
+    let mut version_members: Vec<(&str, &Value)> = vec![
         ("source_version", &version),
         ("number", &count),
         ("replaced_at", &time),
@@ -97,7 +97,7 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         ("retired_correlation_id", &text),
         ("item", &any),
     ];
-    past.extend(sent);
+    version_members.extend(sent);
     let state = one_of(&["OPEN", "RESOLVED"]);
     let resolution = one_of(&["ACCEPTED", "RELEASED", "WITHDRAWN"]);
     let quarantine = object(
@@ -144,9 +144,23 @@ pub(in crate::http::openapi) fn schemas(object: &impl Fn(&[&str], &[(&str, &Valu
         "Items": object(&["items"], &[("items", &list(&item)), ("partner_id", &text)]),
         "ItemResults": object(&["results", "summary"], &[("results", &list(&result)), ("summary", &summary), ("dry_run", &yes)]),
         "ItemRetired": object(&["source_id", "status", "internal_id", "replay"], &[("source_id", &text), ("status", &one_of(&["INACTIVE", "CANCELLED", "WITHDRAWN"])), ("internal_id", &text), ("replay", &yes), ("dry_run", &yes)]),
+        "ForgetItemVersion": object(
+            &["collection", "source_id", "source_version", "why"],
+            &[
+                ("tenant", &text),
+                ("collection", &text),
+                ("source_id", &id),
+                ("source_version", &json!({"type": ["integer", "string"], "description": "The version to forget: another one, sent since, stays"})),
+                ("why", &json!({"type": "string", "minLength": 1})),
+            ],
+        ),
+        "ItemVersionForgotten": object(
+            &["source_id", "highest_version", "replay"],
+            &[("source_id", &text), ("highest_version", &version), ("replay", &yes)],
+        ),
         "ItemReleased": released,
-        "Item": object(&["source_id", "source_version", "internal_id", "status", "item"], &shown),
-        "ItemHistory": page(&object(&["source_version", "number", "accepted_at", "by", "correlation_id", "item"], &past)),
+        "Item": object(&["source_id", "source_version", "internal_id", "status", "item"], &item_members),
+        "ItemHistory": page(&object(&["source_version", "number", "accepted_at", "by", "correlation_id", "item"], &version_members)),
         "Quarantines": page(&quarantine),
         "JobQueued": object(&["job_id", "status_url", "accepted_items"], &[("job_id", &text), ("status_url", &text), ("accepted_items", &count), ("dry_run", &yes)]),
         "JobResult": job_result,
