@@ -221,7 +221,7 @@ impl Fencepost {
         self.ingest().filter(|_| self.engine.keeps(kernel::key::Kind::Job))
     }
 
-    /// What [`ingest::run`] and [`ingest::jobs::run`] wait for.
+    /// The signals that [`ingest::run`] and [`ingest::jobs::run`] wait for.
     pub fn ingest_signals(&self) -> Arc<IngestSignals> {
         self.ingest_signals.clone()
     }

@@ -98,7 +98,10 @@ fn capabilities_show_each_collection_in_an_order_in_which_they_load() {
     );
     assert_eq!(skus["references"], json!([{"at": "/base_uom", "to": "uoms", "reason_code": "MISSING_DEPENDENCY"}]));
     assert_eq!(skus["schema"]["required"], json!(["source_id", "name", "base_uom"]));
-    assert_eq!(built_in["limits"], json!({"request_bytes_max": 4 << 20, "request_items_max": 5_000}));
+    assert_eq!(
+        built_in["limits"],
+        json!({"request_bytes_max": 4 << 20, "request_items_max": 5_000, "upload_bytes_max": 4_u64 << 30})
+    );
     assert_eq!((&built_in["auto_release"], &built_in["correlation_id_retain"]), (&json!(false), &json!("30d")));
 
     let own = Sender::acme(&dev_with(POLICY)).get("capabilities").ok(200);

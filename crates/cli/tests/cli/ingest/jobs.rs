@@ -183,10 +183,16 @@ fn upload_that_is_no_list_of_items_leaves_nothing_and_its_id_is_free() {
     ] {
         acme.post("master/uoms?mode=bulk", "b-1", wrong).problem(status, code);
     }
-    acme.post("master/units?mode=bulk", "b-1", &whole).problem(404, "unknown-collection");
-    acme.ask("POST", "master/uoms?mode=bulk", "", whole.as_bytes()).problem(400, "missing-header");
-    let text = format!("{}content-type: text/csv\r\n", correlation("b-1"));
-    acme.ask("POST", "master/uoms?mode=bulk", &text, b"a,b").problem(415, "not-json");
+    // Refused by their heads: such an answer ends the connection.
+    let csv = format!("{}content-type: text/csv\r\n", correlation("b-1"));
+    for (path, headers, status, code) in [
+        ("master/units", &*correlation("b-1"), 404, "unknown-collection"),
+        ("master/uoms", "", 400, "missing-header"),
+        ("master/uoms", &csv, 415, "not-json"),
+    ] {
+        let path = format!("{path}?mode=bulk");
+        Sender::acme(&server).ask("POST", &path, headers, whole.as_bytes()).problem(status, code);
+    }
     assert!(acme.all("jobs", 10).is_empty());
     long.truncate(long.len() / 2);
     let job = upload(&mut acme, "master/uoms", "b-1", &long);
