@@ -19,11 +19,12 @@ use std::{
     ops::{Bound, Range},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use ahash::HashSet;
 use bytes::Bytes;
 use fencepost_kernel::{
     Millis, Row, RowKey,
@@ -50,6 +51,9 @@ const CLAIM_BYTES_MAX: usize = 4 << 10;
 
 /// Fences due later than this never come due: there the due index goes on with other kinds. It is in two million years.
 const FENCE_DUE_MAX: Millis = Millis((1 << 56) - 1);
+
+/// So many rows are noted as absent at most: a few megabytes.
+const ABSENT_MAX: usize = 1 << 16;
 
 /// How to open an embedded store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,6 +101,8 @@ pub struct Embedded {
     hot: Hot<Stored>,
     /// Decoded forms of rows in `hot`. Readers fill it, so an entry counts only if `hot` has the same revision.
     ready: Hot<Arc<Row>>,
+    /// Rows that were looked for in vain since the last commit: the next one, which puts them, need not look again.
+    absent: Mutex<HashSet<RowKey>>,
     fault: Fault,
     /// Expected revisions are checked and rows written under this lock: no other commit changes a row in between.
     commit: Mutex<Option<JournalZeros>>,
@@ -175,6 +181,9 @@ impl Embedded {
     }
 
     fn known(&self, key: &RowKey) -> Result<Option<Known>, Error> {
+        if self.absent().contains(key) {
+            return Ok(None);
+        }
         let known = |bytes: &[u8]| {
             let head = codec::head(key, bytes).map_err(|damage| self.fault.damaged(key, damage))?;
             Ok(Known { revision: head.revision, due: head.due, figure: head.figure })
@@ -188,12 +197,23 @@ impl Embedded {
 
     fn load_now(&self, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
         let steps = self.commit_steps.load(Ordering::SeqCst);
-        let mut rows = self.rows_at(None, keys)?;
-        // Rows that were read during a commit may be of two moments; a snapshot is of one.
-        if keys.len() > 1 && (!steps.is_multiple_of(2) || self.commit_steps.load(Ordering::SeqCst) != steps) {
-            rows = self.rows_at(Some(&self.db.snapshot()), keys)?;
+        let rows = self.rows_at(None, keys)?;
+        let mut absent = self.absent();
+        if steps.is_multiple_of(2) && self.commit_steps.load(Ordering::SeqCst) == steps {
+            if absent.len() > ABSENT_MAX {
+                absent.clear();
+            }
+            // A commit that has begun since clears them when it has written, before it ends.
+            absent.extend(keys.iter().zip(&rows).filter(|(_, row)| row.is_none()).map(|(key, _)| *key));
+            return Ok(rows);
         }
-        Ok(rows)
+        drop(absent);
+        // Rows that were read during a commit may be of two moments; a snapshot is of one.
+        if keys.len() > 1 { self.rows_at(Some(&self.db.snapshot()), keys) } else { Ok(rows) }
+    }
+
+    fn absent(&self) -> MutexGuard<'_, HashSet<RowKey>> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn rows_at(&self, snapshot: Option<&Snapshot>, keys: &[RowKey]) -> Result<Vec<Loaded>, Error> {
@@ -210,6 +230,7 @@ impl Embedded {
         self.commit_steps.fetch_add(1, Ordering::SeqCst);
         let outcome = judge(sets, |key| self.known(key))
             .and_then(|Judged { verdicts, changes }| self.write(zeros.as_mut(), changes, now).map(|()| verdicts));
+        self.absent().clear();
         self.commit_steps.fetch_add(1, Ordering::SeqCst);
         outcome
     }

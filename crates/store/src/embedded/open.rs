@@ -88,6 +88,7 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Embedded, Error> {
         commit_steps: AtomicU64::new(0),
         hot: Hot::new(options.hot_bytes),
         ready: Hot::new(options.ready_bytes),
+        absent: Default::default(),
         fault: Default::default(),
         commit: Mutex::new(zeros),
         _lock: lock,

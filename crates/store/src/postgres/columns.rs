@@ -128,6 +128,11 @@ impl<'a> Columns<'a> {
         !self.rows.id.is_empty()
     }
 
+    /// Whether no row but fences is expected to be there.
+    pub(super) fn has_only_new_rows(&self) -> bool {
+        self.rows.expect.iter().all(Option::is_none)
+    }
+
     /// The parameters of the statements that write fences, in their order.
     pub(super) fn fences<'p>(&'p self, more: &[Param<'p>]) -> Vec<Param<'p>> {
         let own = &self.fences;

@@ -11,6 +11,7 @@ use std::{
 use fencepost_kernel::{
     Millis, RowKey, Write,
     key::Kind,
+    merge::Merge,
     row::ROW_BYTES,
     row::{CommitId, Record},
 };
@@ -94,6 +95,14 @@ fn replaced(open: &HashMap<CommitId, (Instant, Option<Lineage>)>, set: &WriteSet
     open.get(&set.id).is_some_and(|(_, tried)| tried.is_some() && at.is_some() && *tried != at)
 }
 
+/// Which rows a transaction looks at and locks before it writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    AtAll,
+    /// All but those that are put as new: an absent row cannot be locked, and one that is there stops the insert.
+    PassNew,
+}
+
 /// The result of one try.
 pub(super) enum Tried {
     Done(Vec<Verdict>),
@@ -169,20 +178,21 @@ impl Committer<'_> {
 
     // No verdicts where other transactions undid every try.
     async fn tries(&self, sets: &[WriteSet], now: Millis) -> Result<Option<Vec<Verdict>>, Error> {
+        let mut look = Look::PassNew;
         for _ in 0..TRIES_MAX {
-            match self.attempt(sets, now).await? {
+            match self.attempt(sets, now, look).await? {
                 Tried::Done(verdicts) => return Ok(Some(verdicts)),
-                Tried::Undone(Contention::Lost) => {}
+                Tried::Undone(Contention::Lost) => look = Look::AtAll,
                 Tried::Undone(Contention::Blocked) => break,
             }
         }
         Ok(None)
     }
 
-    async fn attempt(&self, sets: &[WriteSet], now: Millis) -> Result<Tried, Error> {
+    async fn attempt(&self, sets: &[WriteSet], now: Millis, look: Look) -> Result<Tried, Error> {
         match lone_puts(sets) {
             Some(puts) => self.at_once(sets, puts, now).await,
-            None => self.in_transaction(sets, now).await,
+            None => self.in_transaction(sets, now, look).await,
         }
     }
 
@@ -215,8 +225,8 @@ impl Committer<'_> {
         Ok(Tried::Done(sets.iter().map(verdict).collect()))
     }
 
-    async fn in_transaction(&self, sets: &[WriteSet], now: Millis) -> Result<Tried, Error> {
-        let verdicts = match self.prepare(sets, now).await {
+    async fn in_transaction(&self, sets: &[WriteSet], now: Millis, look: Look) -> Result<Tried, Error> {
+        let verdicts = match self.prepare(sets, now, look).await {
             Ok(Some(verdicts)) => verdicts,
             outcome => {
                 // No transaction may stay open on this connection.
@@ -236,15 +246,27 @@ impl Committer<'_> {
         }
     }
 
-    // Does everything but the commit; no verdicts where a row that was absent has appeared meanwhile.
-    async fn prepare(&self, sets: &[WriteSet], now: Millis) -> Result<Option<Vec<Verdict>>, Failed> {
-        let keys: BTreeSet<RowKey> = sets.iter().flat_map(touched).collect();
+    // Does everything but the commit; no verdicts where a row that was absent has appeared meanwhile, or where rows that were
+    // not looked at may change a verdict: they may be there, and prove that an earlier try has applied a set.
+    async fn prepare(&self, sets: &[WriteSet], now: Millis, look: Look) -> Result<Option<Vec<Verdict>>, Failed> {
+        let mut keys: BTreeSet<RowKey> = sets.iter().flat_map(touched).collect();
+        let (passed, hold) = match look {
+            Look::AtAll => (HashSet::new(), Hold::Yes),
+            Look::PassNew => {
+                let Added { new, only } = added(sets);
+                (new, if only { Hold::Shared } else { Hold::Yes })
+            }
+        };
+        keys.retain(|key| !passed.contains(key));
         let keys: Keys = keys.iter().collect();
         let run = Run::Ours(self.session);
-        let (begun, found) = join(self.session.say("BEGIN"), rows::known(run, &keys, Hold::Yes)).await;
+        let (begun, found) = join(self.session.say("BEGIN"), rows::known(run, &keys, hold)).await;
         begun?;
         let found = found?;
         let judged = judge(sets, |key| Ok(found.get(key).copied()))?;
+        if !passed.is_empty() && !judged.verdicts.iter().all(Verdict::applied) {
+            return Ok(None);
+        }
         let whole = write(run, sets, &judged, self.node, self.format, Some(now)).await?;
         Ok(whole.then_some(judged.verdicts))
     }
@@ -263,6 +285,31 @@ fn after(done: &[Verdict], error: Error) -> Error {
         Error::NotApplied(why) if done.iter().any(|verdict| verdict.applied()) => Error::Unknown(why),
         error => error,
     }
+}
+
+/// The rows that some sets put over nothing and name in no other way.
+struct Added {
+    new: HashSet<RowKey>,
+    /// Whether the sets do nothing else, but for holding other rows.
+    only: bool,
+}
+
+fn added(sets: &[WriteSet]) -> Added {
+    let is_new = |write: &&Write| write.expect.is_none() && write.put.is_some();
+    let writes = || sets.iter().flat_map(|set| &set.writes);
+    let mut new: HashSet<RowKey> = writes().filter(is_new).map(|write| write.key).collect();
+    for write in writes().filter(|write| !is_new(write)) {
+        new.remove(&write.key);
+    }
+    for also in sets.iter().map(|set| &set.also) {
+        let held = also.held.iter().map(|(key, _)| *key);
+        for key in held.chain(also.merges.iter().map(Merge::key)).chain(also.drops.iter().copied()) {
+            new.remove(&key);
+        }
+    }
+    let only = writes().all(|write| new.contains(&write.key))
+        && sets.iter().all(|set| set.also.merges.is_empty() && set.also.drops.is_empty());
+    Added { new, only }
 }
 
 /// The puts of sets that have one put each, all of different rows in one table; none for any other sets.

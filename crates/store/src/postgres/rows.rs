@@ -68,6 +68,9 @@ pub(super) enum Hold {
     No,
     /// They are locked: no other transaction may change them until this one ends.
     Yes,
+    /// The same, but others may lock them in this way, too. Only for rows that this transaction leaves alone: two that share a row
+    /// and then both change it would wait for one another.
+    Shared,
 }
 
 /// The state of those rows that exist. Reads fences first, then the others, each in key order. The figures that merges
@@ -76,6 +79,7 @@ pub(super) async fn known(run: Run<'_>, keys: &Keys, hold: Hold) -> Result<BTree
     let (fences, rows) = match hold {
         Hold::No => (sql::LOOK_FENCES, sql::LOOK_ROWS),
         Hold::Yes => (sql::LOCK_FENCES, sql::LOCK_ROWS),
+        Hold::Shared => (sql::SHARE_FENCES, sql::SHARE_ROWS),
     };
     let found = both(run, keys, fences, rows).await?;
     let read = |row: &tokio_postgres::Row| {

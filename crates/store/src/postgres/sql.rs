@@ -87,6 +87,15 @@ pub(super) const COMMIT_FENCES: &str = write_fences!(
 );
 /// Writes rows of the other kinds within a transaction; says which.
 pub(super) const WRITE_ROWS: &str = write_rows!("");
+/// Inserts rows of the other kinds within a transaction, where all are new; says which. Its parameters are those of
+/// [`WRITE_ROWS`].
+pub(super) const INSERT_ROWS: &str =
+    "INSERT INTO fencepost_rows (id, kind, bucket, about, expires_at, due_at, node, revision, record)
+    SELECT id, kind, bucket, about::jsonb, expires_at, due_at, $10, revision, record
+    FROM unnest($1::bytea[], $2::smallint[], $3::bigint[], $4::smallint[], $5::text[],
+        $6::timestamptz[], $7::timestamptz[], $8::bigint[], $9::bytea[])
+        AS given (id, kind, expect, bucket, about, expires_at, due_at, revision, record)
+    ORDER BY id, kind ON CONFLICT (id, kind) DO NOTHING RETURNING kind, id";
 /// The same as a transaction of its own, with the node's time floor.
 pub(super) const COMMIT_ROWS: &str = write_rows!(
     ", floored AS (
@@ -117,6 +126,9 @@ pub(super) const LOOK_ROWS: &str = "SELECT old.kind, old.id, old.revision FROM f
 /// Revisions of fences, locked until the transaction ends.
 pub(super) const LOCK_FENCES: &str = "SELECT 1::smallint, key, revision FROM fencepost_fences
     WHERE key = ANY ($1) ORDER BY key FOR UPDATE";
+/// The same with a lock that others may share.
+pub(super) const SHARE_FENCES: &str = "SELECT 1::smallint, key, revision FROM fencepost_fences
+    WHERE key = ANY ($1) ORDER BY key FOR SHARE";
 /// Revisions of rows, locked until the transaction ends, and the whole of those that merges read: the tail of a lane, a
 /// counter.
 pub(super) const LOCK_ROWS: &str =
@@ -124,6 +136,10 @@ pub(super) const LOCK_ROWS: &str =
     FROM fencepost_rows old
     JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind
     ORDER BY old.id, old.kind FOR UPDATE OF old";
+/// Revisions of rows, with a lock that others may share.
+pub(super) const SHARE_ROWS: &str = "SELECT old.kind, old.id, old.revision FROM fencepost_rows old
+    JOIN unnest($1::bytea[], $2::smallint[]) AS given (id, kind) ON old.id = given.id AND old.kind = given.kind
+    ORDER BY old.id, old.kind FOR SHARE OF old";
 /// Whole fences, without a lock.
 pub(super) const SEE_FENCES: &str = "SELECT 1::smallint, key, record FROM fencepost_fences WHERE key = ANY ($1)";
 /// Whole rows, without a lock.

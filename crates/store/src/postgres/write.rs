@@ -59,7 +59,8 @@ pub(super) async fn write(
         steps.push((sql::WRITE_FENCES, columns.fences(&[&node])));
     }
     if columns.has_rows() {
-        steps.push((sql::WRITE_ROWS, columns.rows(&[&node])));
+        let sql = if columns.has_only_new_rows() { sql::INSERT_ROWS } else { sql::WRITE_ROWS };
+        steps.push((sql, columns.rows(&[&node])));
     }
     if !gone.fences.is_empty() {
         steps.push((sql::DELETE_FENCES, vec![&gone.fences]));

@@ -11,12 +11,12 @@ use fencepost_kernel::{
     Millis, RowKey, Tenant, Version, Write,
     fence::{self, Fence, VersionHead, scope::OnLapse},
     key::Kind,
-    row::Record,
+    row::{CommitId, Record},
 };
 use fencepost_store::{
     Durability, Error, Store,
-    Verdict::{Applied, Held},
-    codec,
+    Verdict::{Applied, Held, Moved},
+    WriteSet, codec,
     postgres::Postgres,
 };
 use fencepost_testkit::until_within;
@@ -314,4 +314,61 @@ fn a_row_that_somebody_holds_stops_only_who_wants_it() {
     assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), [Applied, Held, Applied]);
     rig.runtime.block_on(held.rollback()).unwrap();
     assert_eq!(block_on(store.commit(&sets, Millis(NOW))).unwrap(), vec![Applied; 3]);
+}
+
+fn held(mut set: WriteSet, number: u64, revision: u64) -> WriteSet {
+    set.also.held.push((key(number), Some(CommitId(revision))));
+    set
+}
+
+fn two_new(id: u64, number: u64) -> WriteSet {
+    set(id, [number, number + 1].map(|number| put(number, None, sealed(number, u64::MAX))))
+}
+
+#[test]
+fn a_row_that_has_appeared_stops_the_set_that_would_add_it_and_no_other() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let other = rig.open(&url, "other");
+    block_on(other.commit(&[set(1, [put(4, None, sealed(4, u64::MAX))])], Millis(NOW))).unwrap();
+    assert_eq!(
+        block_on(store.commit(&[two_new(2, 1), two_new(3, 3), two_new(4, 5)], Millis(NOW))).unwrap(),
+        [Applied, Moved, Applied]
+    );
+    assert_eq!(
+        [1, 2, 3, 4, 5, 6].map(|number| revision(&store, number)),
+        [2, 2, 0, 1, 4, 4].map(|id| (id > 0).then_some(id))
+    );
+}
+
+#[test]
+fn a_set_that_was_applied_is_found_although_what_it_held_has_moved_since() {
+    let rig = Rig::new();
+    let (store, _) = rig.fresh("one");
+    let commit = |set: &WriteSet| block_on(store.commit(std::slice::from_ref(set), Millis(NOW))).unwrap().remove(0);
+    assert_eq!(commit(&set(1, [put(9, None, sealed(9, u64::MAX))])), Applied);
+    let adds = held(two_new(2, 1), 9, 1);
+    assert_eq!(commit(&adds), Applied);
+    assert_eq!(commit(&set(3, [put(9, Some(1), sealed(9, u64::MAX))])), Applied);
+    assert_eq!(commit(&adds), Applied);
+    assert_eq!(commit(&held(two_new(4, 3), 9, 1)), Moved, "and one that was not");
+    assert_eq!(revision(&store, 3), None);
+}
+
+#[test]
+fn who_only_adds_shares_what_it_holds_and_waits_for_who_changes_it() {
+    let rig = Rig::new();
+    let (store, url) = rig.fresh("one");
+    let commit = |set: WriteSet| block_on(store.commit(&[set], Millis(NOW))).unwrap().remove(0);
+    assert_eq!(commit(set(1, [put(9, None, sealed(9, u64::MAX))])), Applied);
+    let mut client = super::postgres_tx::client(&rig, &url);
+    let shared = rig.runtime.block_on(client.transaction()).unwrap();
+    rig.runtime.block_on(shared.batch_execute("SELECT FROM fencepost_fences FOR SHARE")).unwrap();
+    assert_eq!(commit(held(two_new(2, 1), 9, 1)), Applied);
+    let [one, two] = [put(9, Some(1), sealed(9, u64::MAX)), put(3, None, sealed(3, u64::MAX))];
+    assert_eq!(commit(set(3, [one, two])), Held);
+    rig.runtime.block_on(shared.rollback()).unwrap();
+    let changed = rig.runtime.block_on(client.transaction()).unwrap();
+    rig.runtime.block_on(changed.batch_execute("UPDATE fencepost_fences SET attempt = 9")).unwrap();
+    assert_eq!(commit(held(two_new(4, 5), 9, 1)), Held);
 }
