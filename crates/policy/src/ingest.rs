@@ -10,7 +10,7 @@ use super::yaml::{Mark, YamlNode};
 pub struct IngestSettings {
     /// Whether an item in quarantine is judged again by itself when something that it waits for arrives.
     pub auto_release: bool,
-    /// A request may have so many items.
+    /// A request may have so many items; one with more becomes a job.
     pub bulk_async_threshold: usize,
     /// How long an entry of quarantine can be read after it was resolved, in milliseconds.
     pub quarantine_retain_ms: u64,

@@ -73,8 +73,10 @@ pub struct Step {
     pub ends_chunk: Option<u64>,
     /// How long a node has to decide the next ones before another node goes on, in milliseconds.
     pub lease_ms: u64,
-    /// How long the job and its results can be read once it has ended, in milliseconds.
+    /// How long the job can be read once it has ended, in milliseconds.
     pub retain_ms: u64,
+    /// How long these results can be read, in milliseconds: longer than the job.
+    pub results_retain_ms: u64,
 }
 
 /// See [`Command::Cancel`].

@@ -107,7 +107,7 @@ fn step(step: &Step, rows: &impl Rows, now: Millis) -> Decision {
         collection: job.collection.clone(),
         first_line: step.done,
         lines: lines.collect(),
-        expires: now.plus(step.retain_ms),
+        expires: now.plus(step.results_retain_ms),
     };
     let key = RowKey::job_results(step.job, step.done);
     decision.writes.push(write(rows, key, Some(Record::Results(results.into()).into())));
@@ -147,7 +147,7 @@ fn clear(clear: &Clear, rows: &impl Rows, now: Millis) -> Decision {
     let end = job.chunks.min(job.first_chunk + clear.chunks_max);
     let drops = (job.first_chunk..end).map(|chunk| RowKey::job_chunk(clear.job, chunk));
     let is_last = end == job.chunks;
-    let next = Arc::new(Job { first_chunk: end, due: if is_last { None } else { job.due }, ..Job::clone(job) });
+    let next = Arc::new(Job { first_chunk: end, due: if is_last { None } else { Some(now) }, ..Job::clone(job) });
     let mut decision = nothing(Reply::Job(next.clone()));
     decision.also.drops.extend(drops);
     decision.writes.push(match job.is_upload() && is_last {

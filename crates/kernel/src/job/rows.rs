@@ -107,7 +107,7 @@ impl JobProgress {
 }
 
 impl Job {
-    /// Whether nobody can find it by a request any more, or never could.
+    /// Whether its items are still arriving.
     pub fn is_upload(&self) -> bool {
         self.state == JobState::Uploading
     }

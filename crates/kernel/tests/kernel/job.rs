@@ -80,8 +80,9 @@ fn cancel() -> Command {
 fn step(desk: &Desk, done: u64, text: &str, ends_chunk: Option<u64>) -> Command {
     let submit = desk.command(text);
     let items = text.split(" + ").map(|item| Bytes::from(item.to_owned())).collect();
-    let (lease_ms, retain_ms) = (LEASE_MS, RETAIN_MS);
-    job::Command::Step(Step { job: id(), done, submit, items, ends_chunk, lease_ms, retain_ms }.into()).into()
+    let (lease_ms, retain_ms, results_retain_ms) = (LEASE_MS, RETAIN_MS, 2 * RETAIN_MS);
+    let step = Step { job: id(), done, submit, items, ends_chunk, lease_ms, retain_ms, results_retain_ms };
+    job::Command::Step(step.into()).into()
 }
 
 // A job of so many chunks of two items.
@@ -192,7 +193,7 @@ fn results_keep_an_item_that_was_not_taken_as_it_was_sent() {
         [(Some("a"), None), (Some("b"), Some(b"b@1 needs c")), (Some("d"), Some(b"refuse d"))];
     assert_eq!(lines, expected);
     assert_eq!(results.lines[0].verdict, LineVerdict::Accepted { reactivated: false });
-    assert_eq!(results.expires, desk.world.now.plus(RETAIN_MS));
+    assert_eq!(results.expires, desk.world.now.plus(2 * RETAIN_MS));
     let shown = results.lines[1].change_verdict(&results);
     assert_eq!(shown.status(), "QUARANTINED");
     // The id in the results is the one that a release takes.

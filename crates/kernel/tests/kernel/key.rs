@@ -142,13 +142,14 @@ fn kinds_keep_their_stored_numbers() {
     use Kind::*;
     let first = [Fence, VersionHead, AgainHead, Alias, Trace, Transport, Lane];
     let then = [Tail, Entry, DeadLetter, Cancelled, LaneNotice, Counter, Audit];
-    let kinds = [&first[..], &then, &[Item, ItemVersion, Quarantine, Waiting, Arrival]].concat();
+    let kinds =
+        [&first[..], &then, &[Item, ItemVersion, Quarantine, Waiting, Arrival], &[Job, JobChunk, JobResults]].concat();
     assert_eq!(Kind::ALL[..], kinds);
     for (number, kind) in kinds.iter().enumerate() {
         assert_eq!(*kind as usize, number + 1);
         assert_eq!(Kind::from_u8(*kind as u8), Some(*kind));
     }
-    assert_eq!((Kind::from_u8(0), Kind::from_u8(20)), (None, None));
+    assert_eq!((Kind::from_u8(0), Kind::from_u8(23)), (None, None));
 }
 
 // INVARIANT every-kind-has-a-row
@@ -165,7 +166,8 @@ fn kinds_keep_their_places_in_a_backup() {
     use Kind::*;
     let first = [Fence, VersionHead, AgainHead, Alias, Trace, Transport];
     let then = [Lane, Entry, Tail, DeadLetter, Cancelled, Audit];
-    let places = [&first[..], &then, &[Quarantine, Waiting, Item, ItemVersion, Arrival]].concat();
+    let places =
+        [&first[..], &then, &[Quarantine, Waiting, Item, ItemVersion, Arrival], &[JobChunk, Job, JobResults]].concat();
     assert_eq!(fencepost_kernel::row::BACKUP[..], places);
 }
 

@@ -69,10 +69,10 @@ fn tables_and_rows_of_a_newer_release_are_refused_and_left_alone() {
     assert!(why.contains(&format!("row format {newer}")) && why.contains("newer release"), "{why}");
     rig.server.sql(
         &url,
-        &format!("UPDATE fencepost_meta SET format = {}; INSERT INTO fencepost_migrations VALUES (8)", codec::VERSION),
+        &format!("UPDATE fencepost_meta SET format = {}; INSERT INTO fencepost_migrations VALUES (9)", codec::VERSION),
     );
     let why = broken(rig.try_open(&url, &opener("old")));
-    assert!(why.contains("version 8") && why.contains("newer release"), "{why}");
+    assert!(why.contains("version 9") && why.contains("newer release"), "{why}");
 }
 
 // The rows of each batch in another order, some new and some to be changed, from both sides at once.

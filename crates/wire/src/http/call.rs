@@ -28,6 +28,8 @@ use crate::{
 };
 use fencepost_front::{Charge, NO_ROOM, NoRoom, PeerThumbprint, Standing};
 
+/// The most that a handler keeps of a body that it takes in chunks.
+const STREAM_BYTES: usize = 1 << 20;
 /// A smaller answer is made without a check for room: there are at most as many of them as requests under way.
 const SMALL_ANSWER_BYTES: usize = 64 * 1024;
 
@@ -81,11 +83,12 @@ impl Call {
         admitted: Admitted,
         handler: impl AsyncFnOnce(&Call, &mut BodyStream) -> Result<Response, Problem>,
     ) -> Response {
-        let (call, body) = match Self::begin(admitted) {
+        let (mut call, body) = match Self::begin(admitted) {
             Ok(begun) => begun,
             Err(refusal) => return *refusal,
         };
-        let answer = match BodyStream::new(call.body_bytes_max(), &call.parts, body) {
+        let room = call.charge.try_add(STREAM_BYTES).map_err(|NoRoom| no_room());
+        let answer = match room.and_then(|()| BodyStream::new(call.body_bytes_max(), &call.parts, body)) {
             Ok(mut stream) => handler(&call, &mut stream).await,
             Err(problem) => Err(problem),
         };
@@ -259,7 +262,7 @@ pub(super) async fn read(bytes_max: usize, parts: &Parts, body: Body, charge: &m
     Ok(first.unwrap_or_else(|| whole.into()))
 }
 
-/// A body that is read in chunks as it arrives, within its bound. Its reader charges the bytes that it keeps.
+/// A body that is read in chunks as it arrives, within its bound.
 pub(super) struct BodyStream {
     body: Body,
     bytes_max: usize,

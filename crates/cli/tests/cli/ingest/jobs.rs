@@ -112,6 +112,22 @@ fn json_and_lines_make_the_same_job() {
 }
 
 #[test]
+fn results_of_large_items_are_paged_to_their_end() {
+    let server = dev();
+    let mut acme = Sender::acme(&server);
+    let pad = "x".repeat(60 << 10);
+    let items: Vec<Value> = (0..100).map(|number| json!({"source_id": format!("U-{number}"), "pad": pad})).collect();
+    let job = upload(&mut acme, "master/uoms", "b-1", &lines(&items));
+    assert_eq!(ended(&mut acme, &job)["summary"]["rejected"], 100);
+    for (query, limit) in [("", 1), ("", 7), ("include=item", 1_000), ("status=ACCEPTED", 5)] {
+        let numbers: Vec<u64> =
+            results(&mut acme, &job, query, limit).iter().map(|line| line["line"].as_u64().unwrap()).collect();
+        let expected = if query.starts_with("status") { 0 } else { 100 };
+        assert!(numbers.iter().copied().eq(1..=expected), "{query} {limit}: {numbers:?}");
+    }
+}
+
+#[test]
 fn same_id_is_the_same_job_also_when_it_has_ended_and_another_body_is_refused() {
     let server = dev();
     let mut acme = Sender::acme(&server);

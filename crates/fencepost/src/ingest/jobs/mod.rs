@@ -29,6 +29,9 @@ const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_LINES: u64 = 1_000;
 /// How long an upload may pause before it is given up, in milliseconds.
 const UPLOAD_PATIENCE_MS: u64 = 120_000;
+/// A job that takes longer loses the items that it has not come to, and its first results before it is forgotten itself, in
+/// milliseconds.
+const JOB_MS_MAX: u64 = 7 * 24 * 3_600_000;
 /// How many chunks are dropped in one commit.
 const CLEARED_AT_ONCE: u64 = 64;
 /// The bit in an item's length that says that the rest of it was left out.
@@ -106,8 +109,9 @@ impl Ingest {
         let (mut bytes, mut after) = (0, None);
         loop {
             let jobs = self.jobs(tenant, after, PAGE).await?;
-            // The newest come first, and one that has ended is followed by few that have not: all of them are looked at.
-            bytes += jobs.iter().filter(|job| job.first_chunk < job.chunks).map(|job| job.bytes).sum::<u64>();
+            let own = jobs.iter().filter(|job| job.tenant == *tenant);
+            // Chunks are about as large as one another.
+            bytes += own.map(|job| job.bytes / job.chunks.max(1) * (job.chunks - job.first_chunk)).sum::<u64>();
             match jobs.last().filter(|_| jobs.len() == PAGE) {
                 Some(last) => after = Some(last.id),
                 None => return Ok(bytes),
@@ -135,13 +139,21 @@ impl Ingest {
         job.tenant == *tenant && !job.is_upload() && job.expires.is_none_or(|expires| expires > now)
     }
 
-    /// Results of a job in the order of its items: those that hold the line `from` or come after it.
+    /// Results of a job in the order of its items: some that hold the line `from` or come after it; none where there are none.
     pub async fn job_results(&self, id: JobId, from: u64, limit: usize) -> Result<Vec<Arc<Results>>, Error> {
         // Those before may hold the line, and say how many they hold only in the row.
-        let before = from.checked_sub(CHUNK_LINES).map(|before| RowKey::job_results(id, before));
-        let found = self.engine.range(Kind::JobResults, &id.0, before, limit).await?;
-        let results = found.into_iter().filter_map(|(_, row)| row.record.as_results().cloned());
-        Ok(results.filter(|results| results.first_line + results.lines.len() as u64 > from).collect())
+        let mut after = from.checked_sub(CHUNK_LINES).map(|before| RowKey::job_results(id, before));
+        loop {
+            let found = self.engine.range(Kind::JobResults, &id.0, after, limit).await?;
+            let Some((last, _)) = found.last() else { return Ok(Vec::new()) };
+            after = Some(*last);
+            let results = found.into_iter().filter_map(|(_, row)| row.record.as_results().cloned());
+            let results: Vec<_> =
+                results.filter(|results| results.first_line + results.lines.len() as u64 > from).collect();
+            if !results.is_empty() {
+                return Ok(results);
+            }
+        }
     }
 
     /// Ends a job before its last item: what is decided stays. The reply is the job as it is then, or that there is none.
@@ -150,12 +162,6 @@ impl Ingest {
         let reply = self.engine.ask(Command::from(job::Command::Cancel(cancel))).await;
         self.signals.queued.notify_one();
         reply
-    }
-
-    /// The reply to a request whose id is known; it says `NoSuchJob` where the id has been forgotten meanwhile.
-    pub async fn repeat_job(&self, request: &JobRequest, claim: JobClaim) -> Result<Reply, Error> {
-        let no_job = JobId([0; JobId::LEN]);
-        self.enqueue(request, no_job, claim, |_| Bytes::new()).await
     }
 
     async fn enqueue(
@@ -201,7 +207,7 @@ impl Upload {
 
     async fn write_chunk(&mut self) -> Result<(), Error> {
         let content = std::mem::take(&mut self.content).into();
-        let expires = self.ingest.engine.now().plus(self.ingest.rules.settings.job_retain_ms);
+        let expires = self.ingest.engine.now().plus(self.ingest.rules.settings.job_retain_ms + JOB_MS_MAX);
         let chunk = Chunk { job: self.job, first_line: self.first_line, lines: self.lines, content, expires };
         (self.first_line, self.lines) = (self.first_line + self.lines, 0);
         let part = UploadPart { chunk, patience_ms: UPLOAD_PATIENCE_MS };

@@ -1,9 +1,10 @@
-//! Decides the items of jobs, some hundreds in each commit: a job of each tenant in turn, and of one tenant the oldest first.
+//! Decides the items of jobs, some hundreds in each commit: a job of each tenant in turn, and at one node the jobs of a tenant
+//! one after the other.
 //! Never decides an item twice: a commit stands only where as many items are decided as when it was prepared, so a node that
 //! takes up what another one still does only wastes its work. Runs beside the server.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,7 +25,7 @@ use super::{
         Ingest, IngestSignals,
         items::{ITEM_BYTES_MAX, read_items},
     },
-    CLEARED_AT_ONCE, CUT,
+    CLEARED_AT_ONCE, CUT, JOB_MS_MAX,
 };
 use crate::engine::Error;
 
@@ -34,10 +35,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 /// Another node takes a job up that has not moved for so long.
 const LEASE_MS: u64 = 5_000;
+/// How long the work waits where every job rests after an error.
+const REST: Duration = Duration::from_millis(100);
 /// How many due jobs are read at once.
 const DUE: usize = 100;
 /// How many references the items of one commit make: each may become a row.
-const REFERENCES_MAX: usize = 2_000;
+const REFERENCES_MAX: usize = 900;
+/// A node whose policy lacks the collection of a job leaves it to others for so long.
+const UNKNOWN_MS_MAX: u64 = 600_000;
 
 /// Jobs that have not ended, as the background work saw them last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -78,14 +83,18 @@ pub async fn run(
                 due.into_iter().for_each(|job| turns.add(job));
             }
         }
-        if passed(counted_at, COUNT_EVERY)
-            && let Ok(figures) = ingest.job_figures().await
-        {
-            counted(figures);
+        if passed(counted_at, COUNT_EVERY) {
             counted_at = Some(Instant::now());
+            if let Ok(figures) = ingest.job_figures().await {
+                counted(figures);
+            }
         }
-        let Some((tenant, mut turn)) = turns.0.pop_front() else { continue };
+        let Some((tenant, mut turn)) = turns.next() else {
+            sleep(REST).await;
+            continue;
+        };
         let Some(work) = turn.front_mut() else { continue };
+        work.rests_until = None;
         let before = work.job.progress;
         let moved = ingest.move_on(work).await;
         if !work.job.dry_run && work.job.progress != before {
@@ -94,7 +103,7 @@ pub async fn run(
         match moved {
             Ok(More::Yes) => {}
             Ok(More::No) => drop(turn.pop_front()),
-            Err(_) => sleep(LOOK_EVERY).await,
+            Err(_) => work.rests_until = Some(Instant::now() + LOOK_EVERY),
         }
         if !turn.is_empty() {
             turns.0.push_back((tenant, turn));
@@ -116,6 +125,15 @@ fn since(before: JobProgress, now: JobProgress) -> JobProgress {
 struct Turns(VecDeque<(Tenant, VecDeque<Work>)>);
 
 impl Turns {
+    // The tenant whose turn it is; none where the jobs of all of them rest.
+    fn next(&mut self) -> Option<(Tenant, VecDeque<Work>)> {
+        let now = Instant::now();
+        let rests =
+            |turn: &VecDeque<Work>| turn.front().and_then(|work| work.rests_until).is_some_and(|until| now < until);
+        let place = self.0.iter().position(|(_, turn)| !rests(turn))?;
+        self.0.remove(place)
+    }
+
     fn add(&mut self, job: Arc<Job>) {
         let own = self.0.iter_mut().find(|(tenant, _)| *tenant == job.tenant);
         let turn = match own {
@@ -126,7 +144,7 @@ impl Turns {
             }
         };
         if turn.iter().all(|work| work.job.id != job.id) {
-            turn.push_back(Work { job, prepared: None });
+            turn.push_back(Work { job, prepared: None, rests_until: None });
         }
     }
 }
@@ -136,6 +154,8 @@ struct Work {
     job: Arc<Job>,
     /// Its next items, read while those before them were committed.
     prepared: Option<Prepared>,
+    /// After an error, until when it waits.
+    rests_until: Option<Instant>,
 }
 
 /// Items that are read and wait for their commit.
@@ -159,9 +179,19 @@ enum Preparation {
 }
 
 impl Ingest {
+    // Of each tenant the job that is due for longest.
     async fn due_jobs(&self) -> Result<Vec<Arc<Job>>, Error> {
-        let due = self.engine.due(Kind::Job, None, DUE).await?;
-        Ok(due.into_iter().filter_map(|(_, row)| row.record.as_job().cloned()).collect())
+        let (mut first, mut after) = (BTreeMap::new(), None);
+        loop {
+            let page = self.engine.due(Kind::Job, after, DUE).await?;
+            for job in page.iter().filter_map(|(_, row)| row.record.as_job()) {
+                first.entry(job.tenant.clone()).or_insert_with(|| job.clone());
+            }
+            match page.last().filter(|_| page.len() == DUE) {
+                Some((key, row)) => after = row.record.due_at().map(|due| (due, *key)),
+                None => return Ok(first.into_values().collect()),
+            }
+        }
     }
 
     async fn job_figures(&self) -> Result<JobFigures, Error> {
@@ -201,6 +231,7 @@ impl Ingest {
             ends_chunk,
             lease_ms: LEASE_MS,
             retain_ms: self.rules.settings.job_retain_ms,
+            results_retain_ms: self.rules.settings.job_retain_ms + JOB_MS_MAX,
         };
         let next_chunk = ends_chunk.map_or(work.job.first_chunk, |chunk| chunk + 1);
         let next = async {
@@ -256,6 +287,10 @@ impl Ingest {
         let impossible =
             |code: &str, message: String| Ok(Preparation::Impossible(JobFailure { code: code.to_owned(), message }));
         let Some(collection) = self.rules.collections.get(&job.collection) else {
+            // Another node's policy may know it already, or still.
+            if job.due.is_none_or(|due| self.engine.now().since(due) < UNKNOWN_MS_MAX) {
+                return Err(Error::Unavailable(format!("there is no collection {:?}", &*job.collection)));
+            }
             return impossible("unknown-collection", format!("there is no collection {:?} any more", &*job.collection));
         };
         let row = self.engine.load(&[RowKey::job_chunk(job.id, chunk_number)]).await?.pop().flatten();

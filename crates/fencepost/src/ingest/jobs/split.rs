@@ -100,7 +100,7 @@ impl Nesting {
         }
         match byte {
             b'"' => self.in_string = true,
-            b'{' | b'[' => self.depth += 1,
+            b'{' | b'[' => self.depth = self.depth.saturating_add(1),
             b'}' | b']' => {
                 self.depth = self.depth.saturating_sub(1);
                 return self.depth == 0;

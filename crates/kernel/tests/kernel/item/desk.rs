@@ -308,7 +308,9 @@ fn verdict(verdict: &ChangeVerdict) -> String {
         ChangeVerdict::Accepted { reactivated: true, .. } => " reactivated".to_owned(),
         ChangeVerdict::Replay { differs: true, .. } => " differs".to_owned(),
         ChangeVerdict::Retired { replay: true, .. } => " again".to_owned(),
-        ChangeVerdict::Quarantined { unresolved, .. } => format!(" for {}", names(unresolved)),
+        ChangeVerdict::Quarantined { unresolved, .. } | ChangeVerdict::Resent { unresolved, .. } => {
+            format!(" for {}", names(unresolved))
+        }
         _ => String::new(),
     };
     format!("{}{more}", verdict.status())

@@ -61,7 +61,9 @@ async fn submit(call: &Call, group: Group) -> Result<Response, Problem> {
     let request = request::of_items(call, &query, dry_run, compared)?;
     let listed = || {
         let collection = collection(call, &ingest, group)?;
-        let Mode::Upsert = Mode::of(&query, group)? else { return Err(malformed("`mode` is written in another way")) };
+        let Mode::Upsert = Mode::of(&query, group)? else {
+            return Err(malformed("write `mode=bulk` as it is, without percent signs"));
+        };
         Ok((collection, item_list(&request.tenant, object(&node)?)?))
     };
     let listed = listed();

@@ -47,6 +47,8 @@ const RESULT_ROWS_MAX: usize = 64;
 const RESULT_ROWS: usize = 8;
 /// A page with more bytes than this is given out as it is.
 const PAGE_BYTES: usize = 4 << 20;
+/// How often the room for an upload is looked at while it arrives.
+const CHECKED_BYTES: u64 = 16 << 20;
 /// How many jobs are read at once.
 const JOBS: usize = 100;
 /// How many jobs one request looks at.
@@ -84,6 +86,9 @@ async fn bulk(call: &Call, body: &mut BodyStream, group: Group) -> Result<Respon
         let mut received = Received::new(form);
         while let Some(piece) = body.chunk().await? {
             received.hash(&piece);
+            if received.bytes > ingest.rules().settings.upload_bytes_max {
+                return Err(too_large());
+            }
         }
         let request = request::of_items(call, &query, dry_run, received.body())?;
         return match ingest.reply_to_known(&request).await? {
@@ -94,8 +99,7 @@ async fn bulk(call: &Call, body: &mut BodyStream, group: Group) -> Result<Respon
     let collection = collection(call, &ingest, group)?;
     let Mode::Bulk = Mode::of(&query, group)? else { return Err(malformed("`mode` must be bulk")) };
     let upload = begin(call, &ingest, collection, (&request, dry_run)).await?;
-    let room = room_of(&ingest, &request.tenant).await?;
-    let (upload, received) = receive(call, body, upload, form, room).await?;
+    let (upload, received) = receive(call, &ingest, body, upload, form).await?;
     let request = request::of_items(call, &query, dry_run, received.body())?;
     let claim = JobClaim { compared: request.compared.clone(), trace: request.trace };
     let reply = upload.finish(claim, reply::queued_job).await?;
@@ -136,12 +140,22 @@ async fn begin(
         collection: collection.name.clone(),
         dry_run: dry_run == DryRun::Yes,
     };
+    check_room(ingest, &request.tenant).await?;
     Ok(ingest.upload(request).await?)
 }
 
-async fn room_of(ingest: &Ingest, tenant: &Tenant) -> Result<u64, Problem> {
-    let kept = ingest.kept_upload_bytes(tenant).await?;
-    Ok(ingest.rules().settings.upload_bytes_max.saturating_sub(kept))
+// Refuses a tenant whose uploads, this one among them, are too large together.
+async fn check_room(ingest: &Ingest, tenant: &Tenant) -> Result<(), Problem> {
+    match ingest.kept_upload_bytes(tenant).await? > ingest.rules().settings.upload_bytes_max {
+        true => Err(too_large()),
+        false => Ok(()),
+    }
+}
+
+fn too_large() -> Problem {
+    let detail = "the uploads of this partner that are not decided yet have more bytes than \
+                  `ingest.upload_bytes_max` allows; wait for its jobs to end, or send less at a time";
+    Problem::new(Code::TooLarge, detail)
 }
 
 /// An upload as far as it has arrived.
@@ -169,18 +183,21 @@ impl Received {
 // Takes the whole body into the upload. Whatever goes wrong, the upload is dropped, and nothing of it stays.
 async fn receive(
     call: &Call,
+    ingest: &Ingest,
     body: &mut BodyStream,
     mut upload: Upload,
     form: UploadForm,
-    room: u64,
 ) -> Result<(Upload, Received), Problem> {
     let mut received = Received::new(form);
+    let (own, mut checked) = (tenant(call)?, 0);
     while let Some(piece) = body.chunk().await? {
         received.hash(&piece);
-        if received.bytes > room {
-            let detail = "the uploads of this partner that are not decided yet have more bytes than \
-                          `ingest.upload_bytes_max` allows; wait for its jobs to end, or send less at a time";
-            return Err(Problem::new(Code::TooLarge, detail));
+        if received.bytes > ingest.rules().settings.upload_bytes_max {
+            return Err(too_large());
+        }
+        if received.bytes > checked + CHECKED_BYTES {
+            checked = received.bytes;
+            check_room(ingest, &own).await?;
         }
         let mut piece = &piece[..];
         while let Some(item) = received.splitter.next(&mut piece).map_err(|wrong| no_list(&wrong))? {
@@ -190,7 +207,6 @@ async fn receive(
     if let Some(item) = received.splitter.end().map_err(|wrong| no_list(&wrong))? {
         upload.add(item).await?;
     }
-    let own = tenant(call)?;
     let named = received.splitter.partner();
     if named.is_some_and(|named| serde_json::from_slice::<String>(named).ok().as_deref() != Some(own.as_str())) {
         let detail = format!("`partner_id` must be {own}, this credential's partner");
@@ -321,13 +337,16 @@ pub(super) async fn results(call: &Call) -> Result<Response, Problem> {
     let limit = query.limit()?;
     // The cursor is how many items were looked at.
     let mut next: u64 = query.cursor(|text| text.parse().ok())?.unwrap_or_default();
-    let (mut out, mut lines, mut rows) = (Vec::new(), 0, 0);
+    let (mut out, mut lines, mut rows, mut is_over) = (Vec::new(), 0, 0, false);
     'pages: loop {
         let page = ingest.job_results(job.id, next, RESULT_ROWS).await?;
         if page.is_empty() {
+            is_over = !job.state.is_open();
             break;
         }
         for results in page.iter().filter(|results| results.tenant == job.tenant) {
+            // Results before may have been dropped.
+            next = next.max(results.first_line);
             let skipped = usize::try_from(next.saturating_sub(results.first_line)).unwrap_or(usize::MAX);
             for line in results.lines.iter().skip(skipped) {
                 if lines == limit || out.len() > PAGE_BYTES {
@@ -351,7 +370,7 @@ pub(super) async fn results(call: &Call) -> Result<Response, Problem> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     // A job that goes on will have more.
-    if next < job.progress.done() || job.state.is_open() {
+    if !is_over && (next < job.progress.done() || job.state.is_open()) {
         headers.insert(NEXT_CURSOR, next.to_string().parse().expect("digits"));
     }
     Ok(response)
