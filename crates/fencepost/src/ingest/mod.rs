@@ -149,6 +149,14 @@ impl Ingest {
         Ok(Some(reply).filter(|reply| !matches!(reply, Reply::Fence(fence::Reply::New(_)))))
     }
 
+    /// Whether a request of this id was answered, and is remembered.
+    pub async fn knows(&self, request: &IngestRequest) -> Result<bool, Error> {
+        let target = self.target(&request.tenant, &request.correlation_id)?;
+        let row = self.engine.load(&[RowKey::fence(target.key)]).await?.pop().flatten();
+        let now = self.engine.now();
+        Ok(row.is_some_and(|row| row.record.expires_at().is_none_or(|expires| expires > now)))
+    }
+
     // It is sealed in the commit that makes it, so it needs no lease.
     fn claim(&self, request: &IngestRequest) -> Result<ClaimFence, Error> {
         let target = self.target(&request.tenant, &request.correlation_id)?;

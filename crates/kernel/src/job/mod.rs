@@ -24,7 +24,7 @@ use crate::{
 pub(crate) use decide::decide;
 
 /// In a backup chunks come before their job, so that a job which runs meanwhile finds those that it has not decided yet; and its
-/// results come last, so that none is missing. What is decided again after a restore changes no item twice.
+/// results come last, so that none is missing. Items that are decided again after a restore change once.
 pub(crate) const KINDS: &[KindSpec] = &[
     spec(Kind::JobChunk, ("chunk of a job", "chunks of jobs"), 17, OnDrop::Blind),
     spec(Kind::Job, ("job", "jobs"), 18, OnDrop::Lock),

@@ -29,7 +29,7 @@ use crate::{
 use fencepost_front::{Charge, NO_ROOM, NoRoom, PeerThumbprint, Standing};
 
 /// The most that a handler keeps of a body that it takes in chunks.
-const STREAM_BYTES: usize = 1 << 20;
+const STREAM_BYTES: usize = 512 << 10;
 /// A smaller answer is made without a check for room: there are at most as many of them as requests under way.
 const SMALL_ANSWER_BYTES: usize = 64 * 1024;
 

@@ -32,6 +32,8 @@ pub struct UploadedItem<'a> {
 
 /// So much of an item that is too long is kept, to show which it was.
 const CUT_BYTES: usize = 1 << 10;
+/// Some programs write it in front of UTF-8.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// The longest member beside `items` that is kept for whoever wants to look at it.
 const MEMBER_BYTES_MAX: usize = 1 << 10;
 
@@ -165,7 +167,8 @@ impl Splitter {
     }
 
     fn item(&self) -> UploadedItem<'_> {
-        UploadedItem { bytes: self.value.trim_ascii(), is_whole: self.is_whole }
+        let bytes = self.value.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(&self.value);
+        UploadedItem { bytes: bytes.trim_ascii(), is_whole: self.is_whole }
     }
 
     fn begin_value(&mut self) {
@@ -204,6 +207,7 @@ impl Splitter {
             (State::Name | State::Other | State::InItem, _) => return self.within(byte),
             (state, _) if blank => state,
             (State::Start, b'{') => State::Member(false),
+            (State::Start, _) if BYTE_ORDER_MARK.get(self.at as usize) == Some(&byte) => State::Start,
             (State::Member(_), b'"') => {
                 self.begin_value();
                 self.nesting.ends_with(byte);
@@ -332,6 +336,12 @@ mod tests {
         for empty in [r#"{"items":[]}"#, r#"{"items":[ ],"x":1}"#] {
             assert_eq!(split(UploadForm::Json, empty, 3), Ok(Vec::new()), "{empty}");
         }
+    }
+
+    #[test]
+    fn byte_order_mark_in_front_is_passed_over() {
+        assert_eq!(split(UploadForm::Lines, "\u{feff}{\"a\":1}\n{}", 1), whole(&["{\"a\":1}", "{}"]));
+        assert_eq!(split(UploadForm::Json, "\u{feff}{\"items\":[{}]}", 1), whole(&["{}"]));
     }
 
     #[test]

@@ -81,7 +81,7 @@ async fn bulk(call: &Call, body: &mut BodyStream, group: Group) -> Result<Respon
     let form = upload_form(call)?;
     // Its body is compared once it has arrived.
     let request = request::of_items(call, &query, dry_run, Body::opaque(&[]))?;
-    let known = dry_run == DryRun::No && ingest.reply_to_known(&request).await?.is_some();
+    let known = dry_run == DryRun::No && ingest.knows(&request).await?;
     if known {
         let mut received = Received::new(form);
         while let Some(piece) = body.chunk().await? {
@@ -195,7 +195,7 @@ async fn receive(
         if received.bytes > ingest.rules().settings.upload_bytes_max {
             return Err(too_large());
         }
-        if received.bytes > checked + CHECKED_BYTES {
+        if received.bytes > checked + CHECKED_BYTES.min(ingest.rules().settings.upload_bytes_max / 8) {
             checked = received.bytes;
             check_room(ingest, &own).await?;
         }
@@ -228,6 +228,7 @@ pub(super) async fn of_items(
     items: &[JsonNode<'_>],
 ) -> Result<Response, Problem> {
     if dry_run == DryRun::No
+        && ingest.knows(request).await?
         && let Some(reply) = ingest.reply_to_known(request).await?
     {
         return respond(call, ingest, request, None, &reply);
@@ -305,6 +306,9 @@ pub(super) async fn read(call: &Call) -> Result<Response, Problem> {
 /// `POST /wms-ingest/v1/jobs/{job_id}/cancel`
 pub(super) async fn cancel(call: &Call) -> Result<Response, Problem> {
     let (ingest, job) = job_of(call).await?;
+    if DryRun::of(&Query::of(call)?)? == DryRun::Yes {
+        return Err(malformed("the end of a job cannot be tried: leave `dry_run` out"));
+    }
     let Reply::Job(job::Reply::Job(job)) = ingest.cancel_job(job.id).await? else { return Err(unknown()) };
     match job.state {
         JobState::Cancelled => Ok(ok_response(reply::job(&job))),
