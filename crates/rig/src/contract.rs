@@ -88,22 +88,24 @@ pub fn breaches(answer: Answered<'_>) -> Vec<String> {
         None => {}
         Some(operation) => match operation["responses"].get(status.to_string()) {
             None => found.push(format!("status {status} is not in the document")),
-            Some(response) => match response["content"].get(kind).map(|content| &content["schema"]) {
-                None => found.push(format!("status {status} as {kind:?} is not in the document")),
-                Some(schema) if kind == "application/x-ndjson" => {
-                    for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                        match serde_json::from_slice(line) {
-                            Ok(value) => judge(schema, &value, "", &mut found),
-                            Err(bad) => found.push(format!("a line is not JSON: {bad}")),
+            Some(response) => {
+                match response["content"].get(kind).map(|content| content.get("x-line").unwrap_or(&content["schema"])) {
+                    None => found.push(format!("status {status} as {kind:?} is not in the document")),
+                    Some(schema) if kind == "application/x-ndjson" => {
+                        for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                            match serde_json::from_slice(line) {
+                                Ok(value) => judge(schema, &value, "", &mut found),
+                                Err(bad) => found.push(format!("a line is not JSON: {bad}")),
+                            }
                         }
                     }
+                    Some(schema) if kind.ends_with("json") => match document() {
+                        Ok(value) => judge(schema, &value, "", &mut found),
+                        Err(bad) => found.push(format!("not JSON: {bad}")),
+                    },
+                    Some(_) => {}
                 }
-                Some(schema) if kind.ends_with("json") => match document() {
-                    Ok(value) => judge(schema, &value, "", &mut found),
-                    Err(bad) => found.push(format!("not JSON: {bad}")),
-                },
-                Some(_) => {}
-            },
+            }
         },
     }
     found.into_iter().map(|what| format!("{method} {path} {status}: {what}")).collect()

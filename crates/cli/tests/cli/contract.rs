@@ -196,7 +196,23 @@ fn ingest(caller: &mut Caller<'_>) {
     let named =
         json!({"tenant": "acme", "collection": "uoms", "source_id": "EA", "source_version": 2, "why": "too high"});
     caller.post("dev-admin", "/admin/items/forget-version", named, 200);
-    for path in ["quarantine", "capabilities"] {
+    let mut jobs = Vec::new();
+    for collection in ["master/uoms", "documents/receivers", "inventory/counts"] {
+        let path = format!("{root}{collection}?mode=bulk&dry_run=true");
+        let queued = caller.ask(acme, "POST", &path, &items(json!([unit("KG", 1)])), 202).json();
+        jobs.push(queued["job_id"].as_str().unwrap().to_owned());
+    }
+    // A job of so many items has not ended yet.
+    let many: Vec<Value> = (0..20_000).map(|number| unit(&format!("U{number}"), 1)).collect();
+    let long = caller.ask(acme, "POST", &format!("{root}master/uoms?mode=bulk&dry_run=true"), &items(json!(many)), 202);
+    let long = long.json()["job_id"].as_str().unwrap().to_owned();
+    caller.ask(acme, "POST", &format!("{root}jobs/{long}/cancel"), &Value::Null, 200);
+    until("the job has ended", || {
+        let job = caller.get(acme, &format!("{root}jobs/{}", jobs[0]));
+        (job["status"] == "COMPLETED").then_some(())
+    });
+    caller.ask(acme, "GET", &format!("{root}jobs/{}/results", jobs[0]), &Value::Null, 200);
+    for path in ["quarantine", "capabilities", "jobs"] {
         caller.get(acme, &format!("{root}{path}"));
     }
 }

@@ -108,7 +108,11 @@ fn operation(tag: &str, route: &Route) -> Value {
         let content = match *content {
             Content::Json(schema) => json_body(schema),
             Content::File => json!({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}),
-            Content::Lines(schema) => json!({"application/x-ndjson": {"schema": reference(schema)}}),
+            // The schema is of the whole, which is no JSON; a line's own stands beside it.
+            Content::Lines(schema) => {
+                let lines = json!({"type": "string", "description": "Lines, each a JSON object as `x-line` says"});
+                json!({"application/x-ndjson": {"schema": lines, "x-line": reference(schema)}})
+            }
             Content::Text(kinds) => {
                 let kinds =
                     kinds.iter().map(|kind| (media_type(kind).to_owned(), json!({"schema": {"type": "string"}})));
@@ -136,11 +140,6 @@ fn operation(tag: &str, route: &Route) -> Value {
         }
         RequestBody::OptionalJson(schema) => {
             operation["requestBody"] = json!({"required": false, "content": json_body(schema)});
-        }
-        RequestBody::JsonOrLines(schema) => {
-            let mut content = json_body(schema);
-            content["application/x-ndjson"] = json!({"schema": {"type": "string"}});
-            operation["requestBody"] = json!({"required": true, "content": content});
         }
     }
     operation

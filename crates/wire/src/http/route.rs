@@ -106,8 +106,6 @@ pub(super) enum RequestBody {
     Json(&'static str),
     /// The same, and it may be left out.
     OptionalJson(&'static str),
-    /// JSON of this schema, or a line of JSON for each of its items.
-    JsonOrLines(&'static str),
 }
 
 /// An answer's body, as the document describes it.

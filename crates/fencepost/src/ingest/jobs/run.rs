@@ -17,7 +17,7 @@ use fencepost_kernel::{
     json,
     key::Kind,
 };
-use futures::future::join;
+use futures::{FutureExt, future::join};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -69,6 +69,10 @@ pub async fn run(
     loop {
         if turns.0.is_empty() {
             let _ = timeout(LOOK_EVERY, signals.queued.notified()).await;
+            looked_at = None;
+        }
+        // A job that came meanwhile does not wait for those under way.
+        if signals.queued.notified().now_or_never().is_some() {
             looked_at = None;
         }
         let Some(ingest) = current() else { return };

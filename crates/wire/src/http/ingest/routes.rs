@@ -54,7 +54,7 @@ macro_rules! submit {
             ],
             ..route!(
                 POST $path, $operation_id, $summary, $whole, SEND,
-                RequestBody::JsonOrLines("Items"),
+                RequestBody::Json("Items"),
                 &[&COLLECTION, &INGEST_MODE, &DRY_RUN, &CORRELATION_ID],
                 (200, Content::Json("ItemResults"), ""),
                 &[Code::MissingHeader, Code::UnknownCollection, Code::CorrelationIdReused, Code::ModeUnsupported]

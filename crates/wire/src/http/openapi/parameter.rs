@@ -110,7 +110,7 @@ pub(in crate::http) const CORRELATION_ID: Parameter = new(
 pub(in crate::http) const INGEST_MODE: Parameter = new(
     "mode",
     "query",
-    "upsert where absent; bulk makes a job of any number of items",
+    "upsert where absent; bulk makes a job of any number of items, also one a line as application/x-ndjson",
     Schema::Words(|| vec!["upsert", "bulk"]),
 );
 pub(in crate::http) const JOB_ID: Parameter = new("job_id", "path", "the id of the job", Schema::Some);

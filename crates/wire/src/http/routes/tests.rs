@@ -134,9 +134,7 @@ fn every_schema_that_a_route_names_is_in_the_document() {
     for (_, route) in product() {
         let request = match route.request {
             RequestBody::None => None,
-            RequestBody::Json(schema) | RequestBody::OptionalJson(schema) | RequestBody::JsonOrLines(schema) => {
-                Some(schema)
-            }
+            RequestBody::Json(schema) | RequestBody::OptionalJson(schema) => Some(schema),
         };
         let answers = route.answers.iter().filter_map(|(_, content, _)| match content {
             Content::Json(schema) | Content::Lines(schema) => Some(*schema),
