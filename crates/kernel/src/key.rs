@@ -81,7 +81,7 @@ pub enum Kind {
     Job = 20,
     /// Items of a job as they were uploaded.
     JobChunk = 21,
-    /// What became of items of a job.
+    /// The outcomes of items of a job.
     JobResults = 22,
 }
 

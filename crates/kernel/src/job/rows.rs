@@ -132,7 +132,7 @@ pub struct Chunk {
     pub expires: Millis,
 }
 
-/// What became of items of a job that were decided together.
+/// The outcomes of items of a job that were decided together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Results {
     pub tenant: Tenant,
@@ -150,7 +150,7 @@ impl Results {
     }
 }
 
-/// What became of one item of a job.
+/// The outcome of one item of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineResult {
     /// The sender's id of the item, where it has one.
