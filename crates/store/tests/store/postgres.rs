@@ -356,7 +356,7 @@ fn a_set_that_was_applied_is_found_although_what_it_held_has_moved_since() {
 }
 
 #[test]
-fn who_only_adds_shares_what_it_holds_and_waits_for_who_changes_it() {
+fn a_commit_that_only_adds_shares_the_rows_that_it_holds_and_waits_for_one_that_changes_them() {
     let rig = Rig::new();
     let (store, url) = rig.fresh("one");
     let commit = |set: WriteSet| block_on(store.commit(&[set], Millis(NOW))).unwrap().remove(0);
