@@ -135,6 +135,16 @@ fn acknowledged_before(sending: &Sending, line: usize) -> bool {
     sending.said == Some(Said::Yes) && sending.ended.is_some_and(|ended| ended.line < line)
 }
 
+/// Whether a node sent an event once more after its death, of which it did not know: it was declared to read an old primary.
+fn sent_after_death(ledger: &Ledger<'_>, sending: &Sending) -> bool {
+    let mut deaths = ledger.history.lanes.deaths.iter().filter(|death| death.id == sending.id);
+    match deaths.next_back() {
+        Some(death) => sending.began.line > death.told.line && ledger.unaware(sending, death.told.line),
+        // A node that has died may not have told of it.
+        None => ledger.unaware(sending, usize::MAX),
+    }
+}
+
 /// Whether a position ended as a dead letter at some time.
 fn died(ledger: &Ledger<'_>, lane: &str, seq: u64) -> bool {
     let own = ledger.left(lane).is_some_and(|left| left.letters.contains_key(&seq));

@@ -1,6 +1,6 @@
 //! Dead letters: none of an event that was acknowledged, none before its horizon, and none sent again once it was cancelled.
 
-use super::{Lane, Ledger};
+use super::{Lane, Ledger, sent_after_death};
 use crate::{
     auditor::Violation,
     history::lanes::{LaneAnswer, LaneAsk, LetterLeft, Said},
@@ -39,10 +39,7 @@ fn dead(letter: &LetterLeft) -> bool {
 
 fn ended_once(ledger: &Ledger<'_>, lane: &Lane<'_>, seq: u64, letter: &LetterLeft, found: &mut Vec<Violation>) {
     let sendings = ledger.lanes.values().flat_map(|lane| &lane.sendings);
-    // A node that was declared to read an old primary may not have known of the death, and have sent it once more.
-    let mut deaths = ledger.history.lanes.deaths.iter().filter(|death| death.id == letter.id);
-    let died = deaths.next_back().map_or(usize::MAX, |death| death.told.line);
-    let of_it = sendings.filter(|(_, sending)| sending.id == letter.id && !ledger.unaware(sending, died));
+    let of_it = sendings.filter(|(_, sending)| sending.id == letter.id && !sent_after_death(ledger, sending));
     let last = of_it.max_by_key(|(place, _)| *place);
     if let Some((place, sending)) = last.filter(|(_, sending)| dead(letter) && sending.said == Some(Said::Yes)) {
         let what = format!("{} {seq} {} is dead, and S{place} was acknowledged: {sending:?}", lane.name, letter.id);

@@ -1,6 +1,6 @@
 //! A cancellation's answer about its event agrees with the receivers at some moment between question and answer.
 
-use super::{Asked, Ledger, acknowledged_before};
+use super::{Asked, Ledger, acknowledged_before, sent_after_death};
 use crate::{
     auditor::Violation,
     history::lanes::{LaneAnswer, LaneAsk, Said, Sending},
@@ -48,7 +48,7 @@ fn true_once(ledger: &Ledger<'_>, asked: Asked<'_>, original: &str, told: &str) 
         }
         // Its last attempt was not taken; or a person had skipped it while that was under way: then the person has the last word.
         "dead" => {
-            let known = sendings().filter(|sending| sending.began.line < to && !ledger.unaware(sending, to));
+            let known = sendings().filter(|sending| sending.began.line < to && !sent_after_death(ledger, sending));
             let last = known.max_by_key(|sending| sending.began.line);
             let taken = last.filter(|sending| sending.said == Some(Said::Yes));
             taken.is_none_or(|sending| skipped(ledger, sending, to)) || ledger.left.is_none()
