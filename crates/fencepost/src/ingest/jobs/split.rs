@@ -34,7 +34,7 @@ pub struct UploadedItem<'a> {
 const CUT_BYTES: usize = 1 << 10;
 /// Some programs write it in front of UTF-8.
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
-/// The longest member beside `items` that is kept for whoever wants to look at it.
+/// The longest value of `partner_id` that is kept, in bytes.
 const MEMBER_BYTES_MAX: usize = 1 << 10;
 
 /// Reads an upload piece by piece.
